@@ -1,0 +1,125 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+// Interceptor is what every call on every hop passes. It is safe for
+// concurrent use; a nil *Interceptor lets all calls through unrecorded.
+type Interceptor struct {
+	Ledger *ledger.Ledger
+	Plan   *Plan
+
+	// OnCrash kills a component. It must fence the component before it
+	// returns: nothing that the dead incarnation does later has an effect.
+	// It must not wait for the component's calls to end, for the crash comes
+	// from inside one of them.
+	OnCrash func(component string)
+
+	// Classify gives the protocol code of an error for the ledger; nil leaves
+	// it empty.
+	Classify func(h ledger.Hop, err error) string
+
+	once sync.Once
+	done chan struct{}
+}
+
+func (in *Interceptor) closed() chan struct{} {
+	in.once.Do(func() { in.done = make(chan struct{}) })
+	return in.done
+}
+
+// Close lets go every call that hangs at a rule. Call it once.
+func (in *Interceptor) Close() { close(in.closed()) }
+
+func (in *Interceptor) crash(component string) {
+	if in.OnCrash != nil {
+		in.OnCrash(component)
+	}
+}
+
+type seqKey struct{}
+
+// CauseOf returns the ledger sequence of the call that ctx belongs to, or 0.
+func CauseOf(ctx context.Context) uint64 {
+	n, _ := ctx.Value(seqKey{}).(uint64)
+	return n
+}
+
+// Do passes op through the hop: ledger entry, rules before, op, rules after.
+//
+// The error is what the caller of the hop must see. errors.Is(err, ErrDrop)
+// or ErrCrashed mean that the face must close the connection without a reply.
+func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) error) error {
+	if in == nil {
+		return op(ctx)
+	}
+	if c.Cause == 0 {
+		c.Cause = CauseOf(ctx)
+	}
+	var seq uint64
+	if in.Ledger != nil {
+		seq = in.Ledger.Begin(ledger.Entry{Hop: c.Hop, Op: c.Op, Component: c.Component, Node: c.Node,
+			Volume: c.Volume, Snapshot: c.Snapshot, Request: c.Request, Cause: c.Cause})
+		ctx = context.WithValue(ctx, seqKey{}, seq)
+	}
+	end := func(o ledger.Outcome, err error, rule *Armed) {
+		if in.Ledger == nil {
+			return
+		}
+		in.Ledger.End(seq, func(e *ledger.Entry) {
+			e.Outcome = o
+			if err != nil {
+				e.Error = err.Error()
+				if in.Classify != nil {
+					e.Code = in.Classify(c.Hop, err)
+				}
+			}
+			if rule != nil {
+				e.Fault = rule.Name
+			}
+		})
+	}
+	if in.Plan == nil {
+		err := op(ctx)
+		end(outcome(err), err, nil)
+		return err
+	}
+	before := in.Plan.ask(Before, c, true)
+	if before != nil {
+		if err := before.Do.Act(ctx, in, c); err != nil {
+			end(ledger.Refused, err, before)
+			return err
+		}
+	}
+	err := op(ctx)
+	if after := in.Plan.ask(After, c, err == nil); after != nil {
+		if ferr := after.Do.Act(ctx, in, c); ferr != nil {
+			end(ledger.MaybeApplied, ferr, after)
+			return ferr
+		}
+		end(outcome(err), err, after)
+		return err
+	}
+	end(outcome(err), err, before)
+	return err
+}
+
+func outcome(err error) ledger.Outcome {
+	switch {
+	case err == nil:
+		return ledger.OK
+	case errors.Is(err, ErrDrop), errors.Is(err, ErrCrashed), errors.Is(err, ErrReplyLost):
+		return ledger.MaybeApplied
+	}
+	return ledger.Failed
+}
+
+// ErrReplyLost marks a call whose reply did not arrive for another reason than
+// a rule on it: its deadline passed, or the drop of another call closed the
+// connection that both shared. Whether it was applied is not known.
+var ErrReplyLost = errors.New("fault: reply lost")

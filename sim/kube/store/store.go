@@ -1,0 +1,504 @@
+// Package store is the API server of the simulated control plane: typed
+// Kubernetes objects in memory with the semantics that controllers depend on:
+// resource versions and conflicts, uids, generated names, finalizers and
+// deletion timestamps, a status that only a status update changes, and watches
+// that miss nothing.
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+// Object is a Kubernetes object.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// kindInfo says how a kind is addressed.
+type kindInfo struct {
+	kind       string
+	resource   schema.GroupResource
+	gvk        schema.GroupVersionKind
+	namespaced bool
+}
+
+var kinds = map[reflect.Type]kindInfo{}
+
+func register[T any](gv schema.GroupVersion, resource string, namespaced bool) {
+	t := reflect.TypeFor[T]()
+	kinds[t] = kindInfo{kind: t.Name(), resource: schema.GroupResource{Group: gv.Group, Resource: resource},
+		gvk: gv.WithKind(t.Name()), namespaced: namespaced}
+}
+
+func init() {
+	core, storage := corev1.SchemeGroupVersion, storagev1.SchemeGroupVersion
+	register[corev1.Namespace](core, "namespaces", false)
+	register[corev1.Node](core, "nodes", false)
+	register[corev1.Pod](core, "pods", true)
+	register[corev1.PersistentVolume](core, "persistentvolumes", false)
+	register[corev1.PersistentVolumeClaim](core, "persistentvolumeclaims", true)
+	register[corev1.Secret](core, "secrets", true)
+	register[corev1.Event](core, "events", true)
+	register[storagev1.StorageClass](storage, "storageclasses", false)
+	register[storagev1.VolumeAttachment](storage, "volumeattachments", false)
+	register[storagev1.CSINode](storage, "csinodes", false)
+	register[storagev1.CSIDriver](storage, "csidrivers", false)
+	register[storagev1.CSIStorageCapacity](storage, "csistoragecapacities", true)
+	snap := snapshotv1.SchemeGroupVersion
+	register[snapshotv1.VolumeSnapshot](snap, "volumesnapshots", true)
+	register[snapshotv1.VolumeSnapshotClass](snap, "volumesnapshotclasses", false)
+	register[snapshotv1.VolumeSnapshotContent](snap, "volumesnapshotcontents", false)
+}
+
+func infoOf(t reflect.Type) kindInfo {
+	k, ok := kinds[t]
+	if !ok {
+		panic(fmt.Sprintf("store: kind %v is not registered", t))
+	}
+	return k
+}
+
+func infoFor(o Object) kindInfo { return infoOf(reflect.TypeOf(o).Elem()) }
+
+// KindOf is the kind of an object, e.g. "PersistentVolumeClaim".
+func KindOf(o Object) string { return infoFor(o).kind }
+
+// Key is namespace/name, or name for a cluster-scoped object.
+func Key(o Object) string { return key(o.GetNamespace(), o.GetName()) }
+
+func key(ns, name string) string {
+	if ns == "" {
+		return name
+	}
+	return ns + "/" + name
+}
+
+// EventType is what happened to an object.
+type EventType string
+
+// The event types.
+const (
+	Added    EventType = "ADDED"
+	Modified EventType = "MODIFIED"
+	Deleted  EventType = "DELETED"
+)
+
+// Event is a change. Object is a copy of the receiver's own.
+type Event struct {
+	Type   EventType
+	Kind   string
+	Object Object
+}
+
+// Store is safe for concurrent use. Use New.
+type Store struct {
+	mu      sync.Mutex
+	rv      uint64
+	seed    uint64
+	uids    map[string]int
+	objects map[string]map[string]Object // kind -> key -> object
+	watches map[*Watch]struct{}
+	in      *fault.Interceptor
+}
+
+// New returns an empty store. Uids are a pure function of seed, kind, name and
+// occurrence. in may be nil.
+func New(seed uint64, in *fault.Interceptor) *Store {
+	return &Store{seed: seed, uids: map[string]int{}, objects: map[string]map[string]Object{}, watches: map[*Watch]struct{}{}, in: in}
+}
+
+// Client is the store as one actor sees it: each of its calls passes the hop
+// kube under the actor's name.
+type Client struct {
+	s      *Store
+	actor  string
+	fenced atomic.Bool
+}
+
+// Fence makes every later write of this client fail: its actor has crashed.
+func (c *Client) Fence() { c.fenced.Store(true) }
+
+// Client returns a client for an actor, e.g. "csi-provisioner" or "kubelet@node-1".
+func (s *Store) Client(actor string) *Client { return &Client{s: s, actor: actor} }
+
+// Actor is the name that the client acts under.
+func (c *Client) Actor() string { return c.actor }
+
+func (c *Client) do(ctx context.Context, verb string, k kindInfo, ns, name string, op func() error) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	if c.fenced.Load() {
+		return fault.ErrCrashed
+	}
+	call := fault.Call{Hop: ledger.Kube, Op: verb + " " + k.resource.Resource, Component: c.actor, Request: key(ns, name)}
+	switch k.kind {
+	case "PersistentVolume", "PersistentVolumeClaim":
+		call.Volume = key(ns, name)
+	case "VolumeSnapshot", "VolumeSnapshotContent":
+		call.Snapshot = key(ns, name)
+	case "Node", "CSINode":
+		call.Node = name
+	}
+	return c.s.in.Do(ctx, call, func(context.Context) error {
+		if c.fenced.Load() { // crashed while a rule held the call
+			return fault.ErrCrashed
+		}
+		return op()
+	})
+}
+
+// ptr ties a type to its pointer's methods.
+type ptr[T any] interface {
+	*T
+	Object
+}
+
+// Get returns a copy of an object, or a NotFound StatusError. Reads do not
+// pass the hop (informers answer them in a real controller).
+func Get[T any, P ptr[T]](c *Client, ns, name string) (P, error) {
+	k := infoOf(reflect.TypeFor[T]())
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	o, ok := c.s.objects[k.kind][key(ns, name)]
+	if !ok {
+		return nil, apierrors.NewNotFound(k.resource, name)
+	}
+	return o.DeepCopyObject().(P), nil
+}
+
+// List returns copies of the objects of a namespace ("" is all), by key.
+func List[T any, P ptr[T]](c *Client, ns string) []P {
+	k := infoOf(reflect.TypeFor[T]())
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	var out []P
+	for _, o := range c.s.objects[k.kind] {
+		if ns == "" || o.GetNamespace() == ns {
+			out = append(out, o.DeepCopyObject().(P))
+		}
+	}
+	slices.SortFunc(out, func(a, b P) int { return cmp.Compare(Key(a), Key(b)) })
+	return out
+}
+
+// Create stores a copy of o and writes the stored metadata back into o.
+// Errors: AlreadyExists, Invalid (no name, a namespace missing or out of place).
+func (c *Client) Create(ctx context.Context, o Object) error {
+	k := infoFor(o)
+	return c.do(ctx, "create", k, o.GetNamespace(), o.GetName(), func() error {
+		s := c.s
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if k.namespaced && o.GetNamespace() == "" {
+			o.SetNamespace("default")
+		}
+		if !k.namespaced && o.GetNamespace() != "" {
+			return apierrors.NewBadRequest(fmt.Sprintf("metadata.namespace: %s %q is cluster-scoped, the namespace must be empty, not %q", k.kind, o.GetName(), o.GetNamespace()))
+		}
+		if o.GetName() == "" {
+			if o.GetGenerateName() == "" {
+				return apierrors.NewBadRequest(k.kind + ": metadata.name: required value: name or generateName is required")
+			}
+			o.SetName(o.GetGenerateName() + s.uid(k.kind, o.GetNamespace()+"/"+o.GetGenerateName())[:5])
+		}
+		ky := Key(o)
+		if _, ok := s.objects[k.kind][ky]; ok {
+			return apierrors.NewAlreadyExists(k.resource, o.GetName())
+		}
+		o.SetUID(types.UID(s.uid(k.kind, ky)))
+		o.SetCreationTimestamp(metav1.NewTime(time.Now()))
+		o.SetDeletionTimestamp(nil)
+		o.SetGeneration(1)
+		o.GetObjectKind().SetGroupVersionKind(k.gvk)
+		s.put(Added, k, o)
+		return nil
+	})
+}
+
+// uid returns a UUID that depends on seed, kind, key and occurrence only.
+func (s *Store) uid(kind, key string) string {
+	s.uids[kind+"|"+key]++
+	return deterministicUUID(s.seed, kind, key, s.uids[kind+"|"+key])
+}
+
+// put stores a copy of o under the next resource version and tells the watches.
+func (s *Store) put(t EventType, k kindInfo, o Object) {
+	s.rv++
+	o.SetResourceVersion(strconv.FormatUint(s.rv, 10))
+	st := o.DeepCopyObject().(Object)
+	if s.objects[k.kind] == nil {
+		s.objects[k.kind] = map[string]Object{}
+	}
+	if t == Deleted {
+		delete(s.objects[k.kind], Key(o))
+	} else {
+		s.objects[k.kind][Key(o)] = st
+	}
+	for w := range s.watches {
+		w.push(t, k.kind, st)
+	}
+}
+
+// Update replaces metadata and spec (the status stays as stored, for kinds
+// that have one). The object goes away when its deletion is pending and no
+// finalizer is left. Errors: NotFound, Conflict (another resource version).
+func (c *Client) Update(ctx context.Context, o Object) error { return c.update(ctx, o, false) }
+
+// UpdateStatus replaces the status only.
+func (c *Client) UpdateStatus(ctx context.Context, o Object) error { return c.update(ctx, o, true) }
+
+func (c *Client) update(ctx context.Context, o Object, statusOnly bool) error {
+	k := infoFor(o)
+	verb := "update"
+	if statusOnly {
+		verb = "update-status"
+	}
+	return c.do(ctx, verb, k, o.GetNamespace(), o.GetName(), func() error {
+		s := c.s
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		old, ok := s.objects[k.kind][Key(o)]
+		if !ok || (o.GetUID() != "" && o.GetUID() != old.GetUID()) {
+			return apierrors.NewNotFound(k.resource, o.GetName())
+		}
+		if rv := o.GetResourceVersion(); rv != "" && rv != old.GetResourceVersion() {
+			return apierrors.NewConflict(k.resource, o.GetName(), fmt.Errorf("the object has been modified; please apply your changes to the latest version and try again"))
+		}
+		next := o.DeepCopyObject().(Object)
+		if statusOnly {
+			next = old.DeepCopyObject().(Object)
+			copyStatus(next, o)
+		} else {
+			copyStatus(next, old)
+			next.SetDeletionTimestamp(old.GetDeletionTimestamp())
+			next.SetCreationTimestamp(old.GetCreationTimestamp())
+			next.SetUID(old.GetUID())
+			next.SetGeneration(old.GetGeneration())
+			if !specEqual(old, next) {
+				next.SetGeneration(old.GetGeneration() + 1)
+			}
+		}
+		next.GetObjectKind().SetGroupVersionKind(k.gvk)
+		next.SetResourceVersion(old.GetResourceVersion())
+		if reflect.DeepEqual(next, old) {
+			assign(o, old)
+			return nil // as in a real API server: no change, no event
+		}
+		if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 {
+			s.put(Deleted, k, next)
+		} else {
+			s.put(Modified, k, next)
+		}
+		assign(o, next)
+		return nil
+	})
+}
+
+// Delete marks an object for deletion; without finalizers it goes at once. A
+// pod that has a node goes when its kubelet confirms by DeleteNow, unless its
+// grace period is 0. uid "" matches any. Errors: NotFound, Conflict (another uid).
+func (c *Client) Delete(ctx context.Context, o Object) error { return c.delete(ctx, o, false) }
+
+// DeleteNow deletes with grace period 0: what a kubelet does when a pod has
+// ended and a user by force. Finalizers still hold.
+func (c *Client) DeleteNow(ctx context.Context, o Object) error { return c.delete(ctx, o, true) }
+
+func (c *Client) delete(ctx context.Context, o Object, now bool) error {
+	k := infoFor(o)
+	return c.do(ctx, "delete", k, o.GetNamespace(), o.GetName(), func() error {
+		s := c.s
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		old, ok := s.objects[k.kind][Key(o)]
+		if !ok {
+			return apierrors.NewNotFound(k.resource, o.GetName())
+		}
+		if o.GetUID() != "" && o.GetUID() != old.GetUID() {
+			return apierrors.NewConflict(k.resource, o.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s)", o.GetUID(), old.GetUID()))
+		}
+		next := old.DeepCopyObject().(Object)
+		graceful := false
+		if p, ok := next.(*corev1.Pod); ok && p.Spec.NodeName != "" && !now &&
+			p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			if p.Spec.TerminationGracePeriodSeconds == nil || *p.Spec.TerminationGracePeriodSeconds > 0 {
+				graceful = true
+			}
+		}
+		if len(next.GetFinalizers()) == 0 && !graceful {
+			s.put(Deleted, k, next)
+			return nil
+		}
+		if next.GetDeletionTimestamp() == nil {
+			t := metav1.NewTime(time.Now())
+			next.SetDeletionTimestamp(&t)
+			s.put(Modified, k, next)
+		}
+		return nil
+	})
+}
+
+// Modify reads an object, lets f change it and updates metadata and spec;
+// conflicts are retried with the newest version. f's error ends it.
+func Modify[T any, P ptr[T]](ctx context.Context, c *Client, ns, name string, f func(P) error) (P, error) {
+	return modify[T, P](ctx, c, ns, name, f, c.Update)
+}
+
+// ModifyStatus is Modify for the status.
+func ModifyStatus[T any, P ptr[T]](ctx context.Context, c *Client, ns, name string, f func(P) error) (P, error) {
+	return modify[T, P](ctx, c, ns, name, f, c.UpdateStatus)
+}
+
+func modify[T any, P ptr[T]](ctx context.Context, c *Client, ns, name string, f func(P) error, up func(context.Context, Object) error) (P, error) {
+	for {
+		o, err := Get[T, P](c, ns, name)
+		if err != nil {
+			return nil, err
+		}
+		if err := f(o); err != nil {
+			return nil, err
+		}
+		err = up(ctx, o)
+		if apierrors.IsConflict(err) {
+			continue
+		}
+		return o, err
+	}
+}
+
+// Event records an Event object about o, as client-go's recorder does; equal
+// events are counted.
+func (c *Client) Event(ctx context.Context, o Object, eventType, reason, format string, args ...any) {
+	msg := fmt.Sprintf(format, args...)
+	ns := o.GetNamespace()
+	if ns == "" {
+		ns = "default"
+	}
+	k := infoFor(o)
+	name := fmt.Sprintf("%s.%s", o.GetName(), deterministicUUID(0, eventType+reason+c.actor, k.kind+string(o.GetUID())+msg, 0)[:16])
+	if _, err := Modify(ctx, c, ns, name, func(e *corev1.Event) error {
+		e.Count++
+		e.LastTimestamp = metav1.NewTime(time.Now())
+		return nil
+	}); err == nil {
+		return
+	}
+	now := metav1.NewTime(time.Now())
+	_ = c.Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: ns, Name: name},
+		InvolvedObject: corev1.ObjectReference{Kind: k.kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), APIVersion: k.gvk.GroupVersion().String()},
+		Type:           eventType, Reason: reason, Message: msg, Count: 1,
+		FirstTimestamp: now, LastTimestamp: now, Source: corev1.EventSource{Component: c.actor},
+	})
+}
+
+// Watch is a stream of events. It starts with an Added event for all that is
+// there, and never drops one.
+type Watch struct {
+	kinds map[string]bool
+	mu    sync.Mutex
+	q     []Event
+	sig   chan struct{}
+}
+
+func (w *Watch) push(t EventType, kind string, o Object) {
+	if len(w.kinds) > 0 && !w.kinds[kind] {
+		return
+	}
+	w.mu.Lock()
+	w.q = append(w.q, Event{t, kind, o})
+	w.mu.Unlock()
+	select {
+	case w.sig <- struct{}{}:
+	default:
+	}
+}
+
+// Watch reports the changes of the given kinds (none: of all), e.g. "Pod",
+// until ctx ends; then the channel closes.
+func (c *Client) Watch(ctx context.Context, kind ...string) <-chan Event {
+	w := &Watch{kinds: map[string]bool{}, sig: make(chan struct{}, 1)}
+	for _, k := range kind {
+		w.kinds[k] = true
+	}
+	s := c.s
+	s.mu.Lock()
+	for _, kn := range slices.Sorted(mapKeys(s.objects)) {
+		for _, ky := range slices.Sorted(mapKeys(s.objects[kn])) {
+			w.push(Added, kn, s.objects[kn][ky])
+		}
+	}
+	s.watches[w] = struct{}{}
+	s.mu.Unlock()
+	out := make(chan Event)
+	go func() {
+		defer close(out)
+		defer func() { s.mu.Lock(); delete(s.watches, w); s.mu.Unlock() }()
+		for {
+			w.mu.Lock()
+			q := w.q
+			w.q = nil
+			w.mu.Unlock()
+			for _, e := range q {
+				e.Object = e.Object.DeepCopyObject().(Object)
+				select {
+				case out <- e:
+				case <-ctx.Done():
+					return
+				}
+			}
+			select {
+			case <-w.sig:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// Wait blocks until f returns true, looking again after each change of the
+// kinds. f's error ends the wait; a context that ends gives its cause.
+func (c *Client) Wait(ctx context.Context, f func() (bool, error), kind ...string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ch := c.Watch(ctx, kind...)
+	for {
+		if ok, err := f(); ok || err != nil {
+			return err
+		}
+		if _, ok := <-ch; !ok {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// SplitKey is the reverse of Key.
+func SplitKey(k string) (ns, name string) {
+	if ns, name, ok := strings.Cut(k, "/"); ok {
+		return ns, name
+	}
+	return "", k
+}
