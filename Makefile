@@ -1,0 +1,42 @@
+# Each target states its time budget on 2 cores with a warm module cache.
+GO        ?= go
+PKGS      ?= ./...
+BIN       := bin
+BENCHTIME ?= 1s
+
+.PHONY: all build test race lint vet staticcheck cross bench fuzz cover clean
+
+all: build
+
+build: ## 1 min: the two binaries
+	$(GO) build -o $(BIN)/ ./cmd/...
+
+test: lint race ## 10 min: what CI runs
+
+race: ## 8 min
+	$(GO) test -race -shuffle=on -timeout 9m $(PKGS)
+
+lint: vet staticcheck cross ## 3 min
+
+vet:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	$(GO) vet $(PKGS)
+
+staticcheck: $(BIN)/staticcheck
+	$(BIN)/staticcheck $(PKGS)
+
+$(BIN)/staticcheck: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../$(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
+
+cross: ## 2 min: the other systems compile, tests too
+	GOOS=darwin GOARCH=arm64 $(GO) vet $(PKGS)
+	GOOS=windows GOARCH=amd64 $(GO) vet $(PKGS)
+
+bench: ## 3 min
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKGS)
+
+fuzz: ## 2 min: each fuzz target for FUZZTIME
+	./.ci/fuzz $(or $(FUZZTIME),10s)
+
+clean:
+	rm -rf $(BIN)
