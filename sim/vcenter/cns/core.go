@@ -1,0 +1,214 @@
+// Package cns is the core of a vCenter's cloud native storage: block volumes,
+// their snapshots, attachments and metadata. It is a deterministic state
+// machine without I/O, goroutines or clock: ids and times are passed in,
+// commands return a result or an *Error, and a refused command leaves the
+// state as it was. It is not safe for concurrent use; its face serialises.
+package cns
+
+import (
+	"slices"
+	"strings"
+)
+
+// DefaultSnapshotLimit is how many snapshots a volume may have: vSphere's
+// limit for the snapshot chain of a disk.
+const DefaultSnapshotLimit = 32
+
+// Core holds the state. Lookups never scan: every index is kept by the
+// commands.
+type Core struct {
+	snapshotLimit int
+
+	volumes map[string]*volume
+	// order has all volumes by creation; deleted ones leave a nil behind until
+	// half of it is nil, so that a delete costs no copy.
+	order []*volume
+	dead  int
+	seq   uint64
+
+	byName      map[string]set
+	byDatastore map[string]set
+	byCluster   map[string]set
+	byVM        map[string]set // attached volumes
+	attachments map[string]*Attachment
+
+	disks      map[string]Disk
+	datastores map[string]*store
+}
+
+// volume is a Volume and where it stands in the order.
+type volume struct {
+	Volume
+	seq uint64
+	pos int
+}
+
+type set map[*volume]struct{}
+
+type store struct {
+	Datastore
+	usedMB int64 // of volumes and disks
+}
+
+func (s *store) freeMB() int64 { return s.CapacityMB - s.ReservedMB - s.usedMB }
+
+// New returns an empty core. snapshotLimit 0 means DefaultSnapshotLimit.
+func New(snapshotLimit int) *Core {
+	if snapshotLimit == 0 {
+		snapshotLimit = DefaultSnapshotLimit
+	}
+	return &Core{
+		snapshotLimit: snapshotLimit,
+		volumes:       map[string]*volume{},
+		byName:        map[string]set{},
+		byDatastore:   map[string]set{},
+		byCluster:     map[string]set{},
+		byVM:          map[string]set{},
+		attachments:   map[string]*Attachment{},
+		disks:         map[string]Disk{},
+		datastores:    map[string]*store{},
+	}
+}
+
+// PutDatastore tells the core about a datastore, or what changed about it.
+// What volumes take of it is the core's own account.
+func (c *Core) PutDatastore(d Datastore) {
+	d.Hosts = slices.Clone(d.Hosts)
+	if s, ok := c.datastores[d.ID]; ok {
+		s.Datastore = d
+		return
+	}
+	c.datastores[d.ID] = &store{Datastore: d}
+}
+
+// Datastore returns a datastore and the space that is free on it, in MB.
+func (c *Core) Datastore(id string) (d Datastore, freeMB int64, ok bool) {
+	s, ok := c.datastores[id]
+	if !ok {
+		return Datastore{}, 0, false
+	}
+	return s.Datastore, s.freeMB(), true
+}
+
+// Volume returns a copy of a volume. Errors: NotFound.
+func (c *Core) Volume(id string) (Volume, error) {
+	v, ok := c.volumes[id]
+	if !ok {
+		return Volume{}, notFound(id)
+	}
+	return v.clone(), nil
+}
+
+// Attachment says who holds a volume.
+func (c *Core) Attachment(volume string) (Attachment, bool) {
+	a, ok := c.attachments[volume]
+	if !ok {
+		return Attachment{}, false
+	}
+	return *a, true
+}
+
+// Volumes returns copies of all volumes, oldest first.
+func (c *Core) Volumes() []Volume {
+	out := make([]Volume, 0, len(c.volumes))
+	for _, v := range c.order {
+		if v != nil {
+			out = append(out, v.clone())
+		}
+	}
+	return out
+}
+
+// Attachments returns all attachments, by volume id.
+func (c *Core) Attachments() []Attachment {
+	out := make([]Attachment, 0, len(c.attachments))
+	for _, a := range c.attachments {
+		out = append(out, *a)
+	}
+	slices.SortFunc(out, func(a, b Attachment) int { return strings.Compare(a.Volume, b.Volume) })
+	return out
+}
+
+// AttachedTo returns the attachments of a VM, by volume id.
+func (c *Core) AttachedTo(vm string) []Attachment {
+	var out []Attachment
+	for v := range c.byVM[vm] {
+		out = append(out, *c.attachments[v.ID])
+	}
+	slices.SortFunc(out, func(a, b Attachment) int { return strings.Compare(a.Volume, b.Volume) })
+	return out
+}
+
+// Snapshots returns all snapshots, by age of their volume, then their own.
+func (c *Core) Snapshots() []Snapshot {
+	var out []Snapshot
+	for _, v := range c.order {
+		if v != nil {
+			out = append(out, v.Snapshots...)
+		}
+	}
+	return out
+}
+
+// Disks returns the disks that are no volumes, by id.
+func (c *Core) Disks() []Disk {
+	out := make([]Disk, 0, len(c.disks))
+	for _, d := range c.disks {
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b Disk) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+func add(index map[string]set, key string, v *volume) {
+	s, ok := index[key]
+	if !ok {
+		s = set{}
+		index[key] = s
+	}
+	s[v] = struct{}{}
+}
+
+func drop(index map[string]set, key string, v *volume) {
+	s := index[key]
+	delete(s, v)
+	if len(s) == 0 {
+		delete(index, key)
+	}
+}
+
+// insert puts a volume into every index.
+func (c *Core) insert(v *volume) {
+	c.seq++
+	v.seq = c.seq
+	v.pos = len(c.order)
+	c.order = append(c.order, v)
+	c.volumes[v.ID] = v
+	add(c.byName, v.Name, v)
+	add(c.byDatastore, v.Datastore, v)
+	for _, id := range v.Metadata.clusterIDs() {
+		add(c.byCluster, id, v)
+	}
+}
+
+// remove takes a volume out of every index.
+func (c *Core) remove(v *volume) {
+	for _, id := range v.Metadata.clusterIDs() {
+		drop(c.byCluster, id, v)
+	}
+	drop(c.byDatastore, v.Datastore, v)
+	drop(c.byName, v.Name, v)
+	delete(c.volumes, v.ID)
+	c.order[v.pos] = nil
+	c.dead++
+	if c.dead > 64 && c.dead > len(c.order)/2 {
+		live := make([]*volume, 0, len(c.volumes))
+		for _, v := range c.order {
+			if v != nil {
+				v.pos = len(live)
+				live = append(live, v)
+			}
+		}
+		c.order, c.dead = live, 0
+	}
+}

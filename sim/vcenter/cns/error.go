@@ -1,0 +1,69 @@
+package cns
+
+import "fmt"
+
+// Kind is why a command is refused. The face maps it to a fault of the wire.
+type Kind string
+
+// The kinds.
+const (
+	// NotFound: no such volume, snapshot or disk.
+	NotFound Kind = "NotFound"
+	// SnapshotNotFound: the volume is there, the snapshot isn't.
+	SnapshotNotFound Kind = "SnapshotNotFound"
+	// NotFoundObject: no such managed object (datastore, VM).
+	NotFoundObject Kind = "ManagedObjectNotFound"
+	// InUse: a VM holds the volume, or it has snapshots.
+	InUse Kind = "ResourceInUse"
+	// InvalidArgument: Field says which.
+	InvalidArgument Kind = "InvalidArgument"
+	// NoSpace: the datastore is full.
+	NoSpace Kind = "NoSpace"
+	// AlreadyExists: a volume with the id that the caller chose exists.
+	AlreadyExists Kind = "AlreadyExists"
+	// AlreadyRegistered: the backing disk is a CNS volume (Holder) already.
+	AlreadyRegistered Kind = "AlreadyRegistered"
+	// InvalidState: the VM can't do it as it is.
+	InvalidState Kind = "InvalidState"
+	// NoSlot: no free slot on any SCSI controller of the VM.
+	NoSlot Kind = "NoSlot"
+	// Limit: the volume has as many snapshots as it may.
+	Limit Kind = "Limit"
+	// HasSnapshots: a volume with snapshots can't be extended.
+	HasSnapshots Kind = "HasSnapshots"
+	// Inaccessible: the datastore can't be reached (from the VM's host).
+	Inaccessible Kind = "Inaccessible"
+	// Maintenance: the datastore takes nothing new.
+	Maintenance Kind = "Maintenance"
+	// NotSupported: CNS doesn't do this.
+	NotSupported Kind = "NotSupported"
+)
+
+// Error is a refused command. The state is as it was.
+type Error struct {
+	Kind   Kind
+	Field  string // the argument that is wrong, as the API spells it
+	Value  string // its value
+	Reason string // what was allowed, or what stands against it
+	Holder string // who stands against it: a VM, a snapshot, a volume
+	// Placement is what each datastore that was tried said (Create).
+	Placement []Placement
+}
+
+func (e *Error) Error() string {
+	s := "cns: " + string(e.Kind)
+	if e.Field != "" {
+		s += fmt.Sprintf(": %s %q", e.Field, e.Value)
+	}
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	if e.Holder != "" {
+		s += fmt.Sprintf(" (%s)", e.Holder)
+	}
+	return s
+}
+
+func notFound(volume string) *Error {
+	return &Error{Kind: NotFound, Field: "volumeId", Value: volume, Reason: "no such volume"}
+}

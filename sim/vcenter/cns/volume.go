@@ -1,0 +1,135 @@
+package cns
+
+import (
+	"slices"
+	"time"
+)
+
+// Volume is a block volume that CNS manages. What the core hands out is a
+// copy; changing it changes nothing.
+type Volume struct {
+	ID         string `json:"id"`   // FCD uuid
+	Name       string `json:"name"` // not unique
+	Datastore  string `json:"datastore"`
+	CapacityMB int64  `json:"capacityMB"`
+	PolicyID   string `json:"policyID,omitempty"`
+	// DiskPath is where the backing disk lies, e.g. "[ds] fcd/<id>.vmdk".
+	DiskPath string    `json:"diskPath"`
+	Metadata Metadata  `json:"metadata"`
+	Created  time.Time `json:"created"`
+	// Snapshots of the volume, oldest first.
+	Snapshots []Snapshot `json:"snapshots,omitempty"`
+}
+
+func (v Volume) clone() Volume {
+	v.Metadata = v.Metadata.clone()
+	v.Snapshots = slices.Clone(v.Snapshots)
+	return v
+}
+
+// Snapshot is a point in time of a volume.
+type Snapshot struct {
+	ID          string    `json:"id"`
+	Volume      string    `json:"volume"`
+	Description string    `json:"description,omitempty"`
+	Created     time.Time `json:"created"`
+	// CapacityMB is the size of the volume when it was taken.
+	CapacityMB int64 `json:"capacityMB"`
+	// Parent is the snapshot before it, or "".
+	Parent string `json:"parent,omitempty"`
+}
+
+// Attachment says that a VM holds a volume as a disk. A block volume has one at most.
+type Attachment struct {
+	Volume   string `json:"volume"`
+	VM       string `json:"vm"`       // managed object id, e.g. "vm-42"
+	DiskUUID string `json:"diskUUID"` // dashed, lower case
+	Slot
+}
+
+// Disk is a first class disk that is no CNS volume (any more): what
+// Delete leaves behind when it is told to keep the disk.
+type Disk struct {
+	ID         string `json:"id"`
+	Datastore  string `json:"datastore"`
+	CapacityMB int64  `json:"capacityMB"`
+	Path       string `json:"path"`
+}
+
+// Datastore is where volumes lie.
+type Datastore struct {
+	ID         string // managed object id, e.g. "datastore-1"
+	Name       string
+	URL        string
+	CapacityMB int64
+	// ReservedMB is what others than CNS take of the capacity.
+	ReservedMB   int64
+	Inaccessible bool
+	// Maintenance: the datastore takes no new volumes.
+	Maintenance bool
+	// Hosts that mount it; empty means all.
+	Hosts []string
+}
+
+// Mounts says whether a host reaches the datastore.
+func (d Datastore) Mounts(host string) bool {
+	return len(d.Hosts) == 0 || slices.Contains(d.Hosts, host)
+}
+
+// Cluster is a container cluster that uses a volume.
+type Cluster struct {
+	Type         string `json:"type"` // KUBERNETES
+	ID           string `json:"id"`
+	User         string `json:"user,omitempty"`
+	Flavor       string `json:"flavor,omitempty"`
+	Distribution string `json:"distribution,omitempty"`
+}
+
+// Label is a key and a value.
+type Label struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// EntityKey names an object of a container cluster.
+type EntityKey struct {
+	Type      string `json:"type"` // PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+	Cluster   string `json:"cluster,omitempty"`
+}
+
+// Entity is what CNS knows about an object of a container cluster.
+type Entity struct {
+	EntityKey
+	Labels []Label     `json:"labels,omitempty"`
+	Refs   []EntityKey `json:"refs,omitempty"`
+}
+
+// Metadata of a volume.
+type Metadata struct {
+	Cluster  Cluster   `json:"cluster"`
+	Clusters []Cluster `json:"clusters,omitempty"`
+	Entities []Entity  `json:"entities,omitempty"`
+}
+
+func (m Metadata) clone() Metadata {
+	m.Clusters = slices.Clone(m.Clusters)
+	m.Entities = slices.Clone(m.Entities)
+	for i := range m.Entities {
+		m.Entities[i].Labels = slices.Clone(m.Entities[i].Labels)
+		m.Entities[i].Refs = slices.Clone(m.Entities[i].Refs)
+	}
+	return m
+}
+
+// clusterIDs are the container clusters that the metadata names, each once.
+func (m Metadata) clusterIDs() []string {
+	ids := []string{m.Cluster.ID}
+	for _, c := range m.Clusters {
+		if !slices.Contains(ids, c.ID) {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}

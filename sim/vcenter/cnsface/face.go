@@ -1,0 +1,185 @@
+// Package cnsface serves the core of cloud native storage (package cns) at the
+// CNS endpoint of a vCenter that vcsim simulates: SOAP at /vsanHealth, tasks in
+// the vim25 inventory, disks in the hardware of its VMs. It stands in place of
+// govmomi's cns/simulator.
+package cnsface
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	vim "github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware/govmomi/simulator"
+
+	"github.com/csilab/csilab/sim/vcenter/cns"
+)
+
+// Disks holds the content of volumes. Image ids are volume ids, snapshot ids
+// are CNS's. sim/disk.Store is one.
+type Disks interface {
+	Create(id string, size int64) error
+	Delete(id string) error
+	Grow(id string, size int64) error
+	Snapshot(id, snap string) error
+	DeleteSnapshot(id, snap string) error
+	Restore(id, snap, newID string, size int64) error
+}
+
+// Hardware plugs disks into nodes. VMs go by their BIOS uuid (lower case,
+// dashed), disks by their page 83 id (32 lower case hex digits).
+type Hardware interface {
+	Attach(ctx context.Context, vmUUID, diskUUID, image string) error
+	Detach(ctx context.Context, vmUUID, diskUUID string) error
+	Resize(ctx context.Context, vmUUID, diskUUID string) error
+}
+
+// TaskCall is a task that is about to do its work.
+type TaskCall struct {
+	Op       string // API method, e.g. CnsAttachVolume
+	Task     string // task id, e.g. task-1000001
+	Volume   string // volume id, or the name for CnsCreateVolume; "" when the request names none
+	VM       string // managed object id of the VM, for attach and detach
+	Snapshot string
+}
+
+// ErrLost, returned by Config.OnTask, leaves the task running for ever: its
+// end is never reported.
+var ErrLost = errors.New("cnsface: the end of the task is lost")
+
+// TaskFault, returned by Config.OnTask, ends the task with a fault.
+type TaskFault struct {
+	Fault   vim.BaseMethodFault
+	Message string // LocalizedMessage
+	// Result puts the fault on the result of the volume, in a task that
+	// succeeds. Otherwise the task itself fails.
+	Result bool
+}
+
+func (f *TaskFault) Error() string { return fmt.Sprintf("%T: %s", f.Fault, f.Message) }
+
+// Config of a face. The zero value serves CNS without content or nodes.
+type Config struct {
+	// Seed of all ids.
+	Seed uint64
+	// Disks holds content; nil keeps none.
+	Disks Disks
+	// Hardware plugs disks into nodes; nil plugs none.
+	Hardware Hardware
+	// FirstTask is the number of the first task less one, so that a lab that
+	// is restarted goes on where it was (see Face.NextTask). 0 starts anew.
+	FirstTask int64
+	// KeepTasks is how many finished tasks clients can still see; 0 means
+	// 1000. Older ones are gone from the inventory, as on a vCenter after ten
+	// minutes.
+	KeepTasks int
+	// Latency of a task by API method, e.g. "CnsCreateVolume"; none by default.
+	Latency map[string]time.Duration
+	// SnapshotLimit per volume; 0 means cns.DefaultSnapshotLimit.
+	SnapshotLimit int
+	// Policies are the storage policy ids that exist; nil accepts all.
+	Policies func(id string) bool
+	// OnTask wraps the work of a task: it must call commit to have it done,
+	// and may return another error than commit's: a *TaskFault, ErrLost, or
+	// any other, which becomes a task error. commit's error is the refusal of
+	// the core, or nil. Nil just commits.
+	OnTask func(ctx context.Context, c TaskCall, commit func(context.Context) error) error
+	// State to start from (see Face.State), for a lab that is restarted.
+	State *cns.State
+	// Log for what goes wrong inside; nil drops it.
+	Log *slog.Logger
+}
+
+// Face is a CNS endpoint. It is safe for concurrent use.
+type Face struct {
+	cfg Config
+	log *slog.Logger
+	ids ids
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	inv *inventory
+
+	mu   sync.Mutex // guards core, never held across a wait
+	core *cns.Core
+
+	volumes keyed // one task at a time per volume
+	vms     keyed // and one reconfiguration at a time per VM
+	deletes deletes
+	tasks   tasks
+}
+
+// New makes a face. Errors name the field of the configuration.
+func New(cfg Config) (*Face, error) {
+	if cfg.FirstTask < 0 {
+		return nil, fmt.Errorf("cnsface: FirstTask is %d, allowed are 0 and more", cfg.FirstTask)
+	}
+	if cfg.KeepTasks < 0 {
+		return nil, fmt.Errorf("cnsface: KeepTasks is %d, allowed are 0 and more", cfg.KeepTasks)
+	}
+	if cfg.SnapshotLimit < 0 {
+		return nil, fmt.Errorf("cnsface: SnapshotLimit is %d, allowed are 0 and more", cfg.SnapshotLimit)
+	}
+	if cfg.KeepTasks == 0 {
+		cfg.KeepTasks = 1000
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	f := &Face{cfg: cfg, log: cfg.Log, core: cns.New(cfg.SnapshotLimit)}
+	f.ids.seed = cfg.Seed
+	f.tasks.last = firstTaskNumber + cfg.FirstTask
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	return f, nil
+}
+
+// Install puts the endpoint into a vCenter. Call it once, before requests are
+// served and after the inventory (datastores, VMs) has been built; datastores
+// and VMs that come later are found too.
+func (f *Face) Install(s *simulator.Service) error {
+	return f.install(s)
+}
+
+// Close ends all tasks that still run and waits for them.
+func (f *Face) Close() {
+	f.cancel()
+	f.wg.Wait()
+}
+
+// NextTask is what FirstTask has to be for a face that goes on from here.
+func (f *Face) NextTask() int64 { return f.tasks.issued() }
+
+// State is a copy of everything that a face needs to go on after a restart.
+func (f *Face) State() *cns.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.core.State()
+}
+
+// Volumes returns copies of all volumes, oldest first.
+func (f *Face) Volumes() []cns.Volume {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.core.Volumes()
+}
+
+// Attachments returns all attachments, by volume id.
+func (f *Face) Attachments() []cns.Attachment {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.core.Attachments()
+}
+
+// Snapshots returns all snapshots.
+func (f *Face) Snapshots() []cns.Snapshot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.core.Snapshots()
+}
