@@ -1,0 +1,281 @@
+package cns
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Limits of a volume.
+const (
+	// MaxName is how many bytes a name has at most; longer ones are refused
+	// (the upstream driver's documented limit).
+	MaxName = 80
+	// MaxCapacityMB is the largest virtual disk that a datastore takes, 62 TB
+	// (vSphere configuration maximums).
+	MaxCapacityMB = 62 << 20
+)
+
+// CreateSpec says what volume to make.
+type CreateSpec struct {
+	ID         string // of the new volume, unless DiskID is set
+	CallerID   bool   // the client chose ID: it may be taken
+	Name       string
+	CapacityMB int64    // ignored with DiskID; 0 with Source means its size
+	Datastores []string // tried in order; empty: CNS chooses
+	PolicyID   string
+	Metadata   Metadata
+	// Source makes the volume from a snapshot.
+	Source *Source
+	// DiskID registers a disk that is there already.
+	DiskID string
+}
+
+// Source is the snapshot that a volume is made from.
+type Source struct {
+	Volume   string
+	Snapshot string
+}
+
+// Placement is what came of trying a datastore: Err is nil for the one that
+// holds the volume.
+type Placement struct {
+	Datastore string
+	Err       *Error
+}
+
+// Plan is what a command would do.
+type Plan struct {
+	Volume     Volume
+	Placements []Placement
+}
+
+// PlanCreate checks whether Create would succeed and says what it would make.
+func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
+	switch {
+	case s.Name == "":
+		return Plan{}, &Error{Kind: InvalidArgument, Field: "name", Reason: "a volume needs a name"}
+	case len(s.Name) > MaxName:
+		return Plan{}, &Error{Kind: InvalidArgument, Field: "name", Value: s.Name, Reason: fmt.Sprintf("allowed are %d bytes", MaxName)}
+	}
+	if err := checkMetadata(s.Metadata); err != nil {
+		return Plan{}, err
+	}
+	v := Volume{ID: s.ID, Name: s.Name, CapacityMB: s.CapacityMB, PolicyID: s.PolicyID, Metadata: s.Metadata.clone()}
+	for i := range v.Metadata.Entities {
+		if v.Metadata.Entities[i].Cluster == "" {
+			v.Metadata.Entities[i].Cluster = v.Metadata.Cluster.ID
+		}
+	}
+	if s.DiskID != "" {
+		return c.planRegister(v, s.DiskID)
+	}
+
+	datastores := s.Datastores
+	if s.Source != nil {
+		// A restored volume has the size of its snapshot and lies on the
+		// datastore of its source (what the upstream driver demands, see its
+		// ControllerCreateVolume for snapshots). Unverified: that CNS itself
+		// refuses other sizes.
+		src, err := c.snapshot(s.Source.Volume, s.Source.Snapshot)
+		if err != nil {
+			return Plan{}, err
+		}
+		if v.CapacityMB == 0 {
+			v.CapacityMB = src.CapacityMB
+		}
+		if v.CapacityMB != src.CapacityMB {
+			return Plan{}, &Error{Kind: InvalidArgument, Field: "capacityInMb", Value: fmt.Sprint(v.CapacityMB),
+				Reason: fmt.Sprintf("the snapshot has %d MB", src.CapacityMB)}
+		}
+		home := c.volumes[s.Source.Volume].Datastore
+		if len(datastores) > 0 && !slices.Contains(datastores, home) {
+			return Plan{}, &Error{Kind: InvalidArgument, Field: "datastores", Value: strings.Join(datastores, ","),
+				Reason: "the snapshot lies on " + home}
+		}
+		datastores = []string{home}
+	}
+	if v.CapacityMB <= 0 || v.CapacityMB > MaxCapacityMB {
+		return Plan{}, &Error{Kind: InvalidArgument, Field: "capacityInMb", Value: fmt.Sprint(v.CapacityMB),
+			Reason: fmt.Sprintf("allowed are 1 to %d", int64(MaxCapacityMB))}
+	}
+	if _, taken := c.volumes[v.ID]; taken || v.ID == "" {
+		// CNS uses the id that a client of vCenter 9.1 and later gives
+		// (CnsVolumeAlreadyExistsFault; kubernetes-sigs/vsphere-csi-driver#4222).
+		if !taken {
+			return Plan{}, &Error{Kind: InvalidArgument, Field: "volumeId", Reason: "empty"}
+		}
+		return Plan{}, &Error{Kind: AlreadyExists, Field: "volumeId", Value: v.ID, Holder: v.ID, Reason: "a volume has this id"}
+	}
+	if _, taken := c.disks[v.ID]; taken {
+		return Plan{}, &Error{Kind: AlreadyExists, Field: "volumeId", Value: v.ID, Holder: v.ID, Reason: "a disk has this id"}
+	}
+
+	ds, placements, err := c.place(datastores, v.CapacityMB)
+	if err != nil {
+		return Plan{}, err
+	}
+	v.Datastore = ds.ID
+	v.DiskPath = fmt.Sprintf("[%s] fcd/%s.vmdk", ds.Name, v.ID)
+	return Plan{Volume: v, Placements: placements}, nil
+}
+
+// planRegister makes a volume of a disk that is there. A disk that is a
+// volume already is refused with its id (CnsAlreadyRegisteredFault), which
+// clients take for success.
+func (c *Core) planRegister(v Volume, disk string) (Plan, error) {
+	if old, ok := c.volumes[disk]; ok {
+		return Plan{}, &Error{Kind: AlreadyRegistered, Field: "backingDiskId", Value: disk, Holder: old.ID,
+			Reason: "the disk is a volume already"}
+	}
+	d, ok := c.disks[disk]
+	if !ok {
+		return Plan{}, &Error{Kind: NotFound, Field: "backingDiskId", Value: disk, Reason: "no such disk"}
+	}
+	v.ID, v.CapacityMB, v.Datastore, v.DiskPath = d.ID, d.CapacityMB, d.Datastore, d.Path
+	return Plan{Volume: v, Placements: []Placement{{Datastore: d.Datastore}}}, nil
+}
+
+// place tries the datastores in order. Without any, CNS chooses: the
+// accessible one with the most free space. Unverified: CNS's own rule.
+func (c *Core) place(ids []string, capacityMB int64) (*store, []Placement, error) {
+	if len(ids) == 0 {
+		for id := range c.datastores {
+			ids = append(ids, id)
+		}
+		slices.SortFunc(ids, func(a, b string) int {
+			if x, y := c.datastores[a].freeMB(), c.datastores[b].freeMB(); x != y {
+				return int(min(max(y-x, -1), 1))
+			}
+			return strings.Compare(a, b)
+		})
+	} else {
+		// A reference to what isn't there spoils the whole call, whatever else
+		// is in the list (kubernetes-sigs/vsphere-csi-driver#229).
+		for _, id := range ids {
+			if _, ok := c.datastores[id]; !ok {
+				return nil, nil, &Error{Kind: NotFoundObject, Field: "datastores", Value: id, Reason: "no such datastore"}
+			}
+		}
+	}
+	var tried []Placement
+	for _, id := range ids {
+		s := c.datastores[id]
+		if err := s.takes(capacityMB); err != nil {
+			tried = append(tried, Placement{Datastore: id, Err: err})
+			continue
+		}
+		return s, append(tried, Placement{Datastore: id}), nil
+	}
+	if len(tried) == 0 {
+		return nil, nil, &Error{Kind: InvalidArgument, Field: "datastores", Reason: "the vCenter has no datastore"}
+	}
+	// With several that refuse, the first says why: it is the one that was asked for.
+	first := *tried[0].Err
+	first.Placement = tried
+	return nil, nil, &first
+}
+
+// takes says whether a new disk fits. The whole capacity counts, as for a
+// thick disk. Unverified: how far thin disks may overcommit.
+func (s *store) takes(capacityMB int64) *Error {
+	switch {
+	case s.Inaccessible:
+		return &Error{Kind: Inaccessible, Field: "datastores", Value: s.ID, Holder: s.Name, Reason: "the datastore is not accessible"}
+	case s.Maintenance:
+		return &Error{Kind: Maintenance, Field: "datastores", Value: s.ID, Holder: s.Name, Reason: "the datastore is in maintenance mode"}
+	case capacityMB > s.freeMB():
+		return &Error{Kind: NoSpace, Field: "datastores", Value: s.ID, Holder: s.Name,
+			Reason: fmt.Sprintf("%d MB are free, %d are needed", s.freeMB(), capacityMB)}
+	}
+	return nil
+}
+
+// Create makes a volume. Errors: InvalidArgument, AlreadyExists,
+// AlreadyRegistered, NotFound, SnapshotNotFound, NotFoundObject, NoSpace,
+// Inaccessible, Maintenance.
+func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
+	p, err := c.PlanCreate(s)
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Volume.Created = now
+	if s.DiskID != "" {
+		delete(c.disks, s.DiskID) // its space is accounted for
+	} else {
+		c.datastores[p.Volume.Datastore].usedMB += p.Volume.CapacityMB
+	}
+	c.insert(&volume{Volume: p.Volume.clone()})
+	return p, nil
+}
+
+// PlanDelete checks whether Delete would succeed.
+func (c *Core) PlanDelete(id string) (Volume, error) {
+	v, ok := c.volumes[id]
+	if !ok {
+		return Volume{}, notFound(id)
+	}
+	// Both are "The resource 'volume' is in use."
+	// (kubernetes-sigs/vsphere-csi-driver#1335, #1754, #2286).
+	if a, ok := c.attachments[id]; ok {
+		return Volume{}, &Error{Kind: InUse, Field: "volumeId", Value: id, Holder: a.VM, Reason: "a VM holds the volume"}
+	}
+	if n := len(v.Snapshots); n > 0 {
+		return Volume{}, &Error{Kind: InUse, Field: "volumeId", Value: id, Holder: v.Snapshots[n-1].ID,
+			Reason: fmt.Sprintf("the volume has %d snapshots", n)}
+	}
+	return v.clone(), nil
+}
+
+// Delete removes a volume; keepDisk leaves its disk, which Create can register
+// again. Errors: NotFound, InUse (attached, or has snapshots).
+func (c *Core) Delete(id string, keepDisk bool) (Volume, error) {
+	old, err := c.PlanDelete(id)
+	if err != nil {
+		return Volume{}, err
+	}
+	c.remove(c.volumes[id])
+	if keepDisk {
+		c.disks[id] = Disk{ID: id, Datastore: old.Datastore, CapacityMB: old.CapacityMB, Path: old.DiskPath}
+	} else {
+		c.datastores[old.Datastore].usedMB -= old.CapacityMB
+	}
+	return old, nil
+}
+
+// PlanExtend checks whether Extend would succeed.
+func (c *Core) PlanExtend(id string, capacityMB int64) (Volume, error) {
+	v, ok := c.volumes[id]
+	switch {
+	case !ok:
+		return Volume{}, notFound(id)
+	case capacityMB < v.CapacityMB || capacityMB > MaxCapacityMB:
+		return Volume{}, &Error{Kind: InvalidArgument, Field: "capacityInMb", Value: fmt.Sprint(capacityMB),
+			Reason: fmt.Sprintf("allowed are %d to %d", v.CapacityMB, int64(MaxCapacityMB))}
+	case len(v.Snapshots) > 0:
+		// A disk with snapshots can't grow
+		// (kubernetes-sigs/vsphere-csi-driver#2311, #2623).
+		return Volume{}, &Error{Kind: HasSnapshots, Field: "volumeId", Value: id, Holder: v.Snapshots[len(v.Snapshots)-1].ID,
+			Reason: fmt.Sprintf("the volume has %d snapshots", len(v.Snapshots))}
+	}
+	s := c.datastores[v.Datastore]
+	if more := capacityMB - v.CapacityMB; more > s.freeMB() {
+		return Volume{}, &Error{Kind: NoSpace, Field: "capacityInMb", Value: fmt.Sprint(capacityMB), Holder: s.Name,
+			Reason: fmt.Sprintf("%d MB are free, %d more are needed", s.freeMB(), more)}
+	}
+	return v.clone(), nil
+}
+
+// Extend enlarges a volume, attached or not (online since vSphere 7.0 U2);
+// the size that it has is allowed. Errors: NotFound, InvalidArgument (smaller),
+// HasSnapshots, NoSpace.
+func (c *Core) Extend(id string, capacityMB int64) (Volume, error) {
+	if _, err := c.PlanExtend(id, capacityMB); err != nil {
+		return Volume{}, err
+	}
+	v := c.volumes[id]
+	c.datastores[v.Datastore].usedMB += capacityMB - v.CapacityMB
+	v.CapacityMB = capacityMB
+	return v.clone(), nil
+}

@@ -1,0 +1,84 @@
+package cns
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+func (c *Core) snapshot(volume, id string) (Snapshot, error) {
+	v, ok := c.volumes[volume]
+	if !ok {
+		return Snapshot{}, notFound(volume)
+	}
+	if i := v.find(id); i >= 0 {
+		return v.Snapshots[i], nil
+	}
+	return Snapshot{}, &Error{Kind: SnapshotNotFound, Field: "snapshotId", Value: id, Holder: volume, Reason: "the volume has no such snapshot"}
+}
+
+func (v *volume) find(snapshot string) int {
+	return slices.IndexFunc(v.Snapshots, func(s Snapshot) bool { return s.ID == snapshot })
+}
+
+// Snapshot returns a snapshot. Errors: NotFound, SnapshotNotFound.
+func (c *Core) Snapshot(volume, id string) (Snapshot, error) { return c.snapshot(volume, id) }
+
+// PlanSnapshot checks whether CreateSnapshot would succeed.
+func (c *Core) PlanSnapshot(volume, id, description string) (Snapshot, error) {
+	v, ok := c.volumes[volume]
+	if !ok {
+		return Snapshot{}, notFound(volume)
+	}
+	if n := len(v.Snapshots); n >= c.snapshotLimit {
+		return Snapshot{}, &Error{Kind: Limit, Field: "volumeId", Value: volume, Reason: fmt.Sprintf("the volume has %d snapshots, as many as it may", n)}
+	}
+	if id == "" || v.find(id) >= 0 {
+		return Snapshot{}, &Error{Kind: InvalidArgument, Field: "snapshotId", Value: id, Reason: "empty, or a snapshot of the volume has this id"}
+	}
+	s := Snapshot{ID: id, Volume: volume, Description: description, CapacityMB: v.CapacityMB}
+	if n := len(v.Snapshots); n > 0 {
+		s.Parent = v.Snapshots[n-1].ID
+	}
+	return s, nil
+}
+
+// CreateSnapshot takes a snapshot. Descriptions need not be unique.
+// Errors: NotFound, Limit, InvalidArgument (id).
+func (c *Core) CreateSnapshot(now time.Time, volume, id, description string) (Snapshot, error) {
+	s, err := c.PlanSnapshot(volume, id, description)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	s.Created = now
+	v := c.volumes[volume]
+	v.Snapshots = append(v.Snapshots, s)
+	return s, nil
+}
+
+// DeleteSnapshot drops a snapshot; the one after it gets its parent.
+// Errors: NotFound, SnapshotNotFound.
+func (c *Core) DeleteSnapshot(volume, id string) (Snapshot, error) {
+	s, err := c.snapshot(volume, id)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	v := c.volumes[volume]
+	i := v.find(id)
+	if i+1 < len(v.Snapshots) {
+		v.Snapshots[i+1].Parent = s.Parent
+	}
+	v.Snapshots = slices.Delete(v.Snapshots, i, i+1)
+	return s, nil
+}
+
+// SnapshotMB is what the snapshots of a volume take.
+// Unverified: the real CNS sums the sizes of the delta files; this is their
+// upper bound, the sum of the sizes of the volume when they were taken.
+func (v Volume) SnapshotMB() int64 {
+	var sum int64
+	for _, s := range v.Snapshots {
+		sum += s.CapacityMB
+	}
+	return sum
+}
