@@ -13,10 +13,15 @@ var (
 	ErrExists   = errors.New("disk: image exists")
 	ErrInUse    = errors.New("disk: image has snapshots")
 	ErrSize     = errors.New("disk: size not allowed")
+	ErrID       = errors.New("disk: id not allowed")
+	ErrFenced   = errors.New("disk: the image was fenced from this handle")
+	ErrClosed   = errors.New("disk: closed")
+	ErrChanging = errors.New("disk: the image was written to while it was copied")
 )
 
 // Image is an open image. Offsets and sizes are in bytes. Reads and writes
-// past the size fail as a disk's do (io.EOF / an error), and never grow it.
+// past the size fail as a disk's do (io.EOF / an error), and never grow it. One
+// WriteAt call is atomic towards Snapshot, Clone and Restore on a memory store.
 type Image interface {
 	io.ReaderAt
 	io.WriterAt
@@ -62,6 +67,7 @@ type Store interface {
 	Fence(id string) error
 	// List describes all images, by id.
 	List() []Info
-	// Close drops everything.
+	// Close ends the store. Images in memory are dropped; files stay where they
+	// are, and a store that is opened on the same directory has them again.
 	Close() error
 }
