@@ -6,6 +6,8 @@ import (
 	"iter"
 	"maps"
 	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // copyStatus sets dst's Status from src, for kinds that have one.
@@ -18,7 +20,7 @@ func copyStatus(dst, src Object) {
 
 func specEqual(a, b Object) bool {
 	x, y := reflect.ValueOf(a).Elem().FieldByName("Spec"), reflect.ValueOf(b).Elem().FieldByName("Spec")
-	return !x.IsValid() || reflect.DeepEqual(x.Interface(), y.Interface())
+	return !x.IsValid() || equality.Semantic.DeepEqual(x.Interface(), y.Interface())
 }
 
 // assign overwrites *dst with a copy of *src.

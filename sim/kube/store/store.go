@@ -20,11 +20,13 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
@@ -46,13 +48,16 @@ type kindInfo struct {
 
 var kinds = map[reflect.Type]kindInfo{}
 
+var _ = registerAll()
+
 func register[T any](gv schema.GroupVersion, resource string, namespaced bool) {
 	t := reflect.TypeFor[T]()
 	kinds[t] = kindInfo{kind: t.Name(), resource: schema.GroupResource{Group: gv.Group, Resource: resource},
 		gvk: gv.WithKind(t.Name()), namespaced: namespaced}
 }
 
-func init() {
+// registerAll runs before every init function of the package.
+func registerAll() struct{} {
 	core, storage := corev1.SchemeGroupVersion, storagev1.SchemeGroupVersion
 	register[corev1.Namespace](core, "namespaces", false)
 	register[corev1.Node](core, "nodes", false)
@@ -70,6 +75,7 @@ func init() {
 	register[snapshotv1.VolumeSnapshot](snap, "volumesnapshots", true)
 	register[snapshotv1.VolumeSnapshotClass](snap, "volumesnapshotclasses", false)
 	register[snapshotv1.VolumeSnapshotContent](snap, "volumesnapshotcontents", false)
+	return struct{}{}
 }
 
 func infoOf(t reflect.Type) kindInfo {
@@ -119,6 +125,7 @@ type Store struct {
 	seed    uint64
 	uids    map[string]int
 	objects map[string]map[string]Object // kind -> key -> object
+	indexes indexSet
 	watches map[*Watch]struct{}
 	in      *fault.Interceptor
 }
@@ -126,7 +133,7 @@ type Store struct {
 // New returns an empty store. Uids are a pure function of seed, kind, name and
 // occurrence. in may be nil.
 func New(seed uint64, in *fault.Interceptor) *Store {
-	return &Store{seed: seed, uids: map[string]int{}, objects: map[string]map[string]Object{}, watches: map[*Watch]struct{}{}, in: in}
+	return &Store{seed: seed, uids: map[string]int{}, objects: map[string]map[string]Object{}, indexes: indexSet{}, watches: map[*Watch]struct{}{}, in: in}
 }
 
 // Client is the store as one actor sees it: each of its calls passes the hop
@@ -231,7 +238,9 @@ func (c *Client) Create(ctx context.Context, o Object) error {
 		o.SetUID(types.UID(s.uid(k.kind, ky)))
 		o.SetCreationTimestamp(metav1.NewTime(time.Now()))
 		o.SetDeletionTimestamp(nil)
+		o.SetDeletionGracePeriodSeconds(nil)
 		o.SetGeneration(1)
+		prepareForCreate(o)
 		o.GetObjectKind().SetGroupVersionKind(k.gvk)
 		s.put(Added, k, o)
 		return nil
@@ -252,11 +261,14 @@ func (s *Store) put(t EventType, k kindInfo, o Object) {
 	if s.objects[k.kind] == nil {
 		s.objects[k.kind] = map[string]Object{}
 	}
+	old, next := s.objects[k.kind][Key(o)], st
 	if t == Deleted {
+		next = nil
 		delete(s.objects[k.kind], Key(o))
 	} else {
 		s.objects[k.kind][Key(o)] = st
 	}
+	s.indexes.move(k.kind, old, next)
 	for w := range s.watches {
 		w.push(t, k.kind, st)
 	}
@@ -281,8 +293,11 @@ func (c *Client) update(ctx context.Context, o Object, statusOnly bool) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		old, ok := s.objects[k.kind][Key(o)]
-		if !ok || (o.GetUID() != "" && o.GetUID() != old.GetUID()) {
+		if !ok {
 			return apierrors.NewNotFound(k.resource, o.GetName())
+		}
+		if o.GetUID() != "" && o.GetUID() != old.GetUID() { // another object of the same name
+			return apierrors.NewConflict(k.resource, o.GetName(), fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", o.GetUID(), old.GetUID()))
 		}
 		if rv := o.GetResourceVersion(); rv != "" && rv != old.GetResourceVersion() {
 			return apierrors.NewConflict(k.resource, o.GetName(), fmt.Errorf("the object has been modified; please apply your changes to the latest version and try again"))
@@ -291,23 +306,34 @@ func (c *Client) update(ctx context.Context, o Object, statusOnly bool) error {
 		if statusOnly {
 			next = old.DeepCopyObject().(Object)
 			copyStatus(next, o)
+			prepareForStatusUpdate(next, old)
 		} else {
 			copyStatus(next, old)
 			next.SetDeletionTimestamp(old.GetDeletionTimestamp())
+			next.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
 			next.SetCreationTimestamp(old.GetCreationTimestamp())
 			next.SetUID(old.GetUID())
 			next.SetGeneration(old.GetGeneration())
 			if !specEqual(old, next) {
 				next.SetGeneration(old.GetGeneration() + 1)
 			}
+			if old.GetDeletionTimestamp() != nil {
+				// apimachinery pkg/api/validation/objectmeta.go:342
+				for _, f := range next.GetFinalizers() {
+					if !slices.Contains(old.GetFinalizers(), f) {
+						return apierrors.NewInvalid(k.gvk.GroupKind(), o.GetName(), field.ErrorList{field.Forbidden(field.NewPath("metadata", "finalizers"),
+							fmt.Sprintf("no new finalizers can be added if the object is being deleted, found new finalizers %#v", []string{f}))})
+					}
+				}
+			}
 		}
 		next.GetObjectKind().SetGroupVersionKind(k.gvk)
 		next.SetResourceVersion(old.GetResourceVersion())
-		if reflect.DeepEqual(next, old) {
+		if equality.Semantic.DeepEqual(next, old) {
 			assign(o, old)
 			return nil // as in a real API server: no change, no event
 		}
-		if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 {
+		if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 && !waitsForKubelet(next) {
 			s.put(Deleted, k, next)
 		} else {
 			s.put(Modified, k, next)
@@ -340,24 +366,44 @@ func (c *Client) delete(ctx context.Context, o Object, now bool) error {
 			return apierrors.NewConflict(k.resource, o.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s)", o.GetUID(), old.GetUID()))
 		}
 		next := old.DeepCopyObject().(Object)
-		graceful := false
-		if p, ok := next.(*corev1.Pod); ok && p.Spec.NodeName != "" && !now &&
-			p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			if p.Spec.TerminationGracePeriodSeconds == nil || *p.Spec.TerminationGracePeriodSeconds > 0 {
-				graceful = true
-			}
+		grace := int64(0)
+		if p, ok := next.(*corev1.Pod); ok && !now {
+			grace = podGrace(p)
 		}
-		if len(next.GetFinalizers()) == 0 && !graceful {
+		switch {
+		case grace == 0 && len(next.GetFinalizers()) == 0:
 			s.put(Deleted, k, next)
-			return nil
-		}
-		if next.GetDeletionTimestamp() == nil {
-			t := metav1.NewTime(time.Now())
+		case next.GetDeletionTimestamp() == nil, grace < ptrOr(next.GetDeletionGracePeriodSeconds(), 0):
+			// The timestamp is when the grace period ends: apiserver
+			// pkg/registry/rest/delete.go BeforeDelete.
+			t := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second))
 			next.SetDeletionTimestamp(&t)
+			next.SetDeletionGracePeriodSeconds(&grace)
 			s.put(Modified, k, next)
 		}
 		return nil
 	})
+}
+
+// podGrace is how many seconds a pod has to end: 0 before it has a node and
+// after it has ended. Source: k8s v1.37.2 pkg/registry/core/pod/strategy.go
+// CheckGracefulDelete.
+func podGrace(p *corev1.Pod) int64 {
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return 0
+	}
+	return ptrOr(p.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)
+}
+
+// waitsForKubelet says whether an object that is being deleted stays until
+// DeleteNow: its deletion has a grace period left to run.
+func waitsForKubelet(o Object) bool { return ptrOr(o.GetDeletionGracePeriodSeconds(), 0) > 0 }
+
+func ptrOr(p *int64, or int64) int64 {
+	if p == nil {
+		return or
+	}
+	return *p
 }
 
 // Modify reads an object, lets f change it and updates metadata and spec;
@@ -439,6 +485,10 @@ func (w *Watch) push(t EventType, kind string, o Object) {
 // Watch reports the changes of the given kinds (none: of all), e.g. "Pod",
 // until ctx ends; then the channel closes.
 func (c *Client) Watch(ctx context.Context, kind ...string) <-chan Event {
+	return c.watch(ctx, true, kind)
+}
+
+func (c *Client) watch(ctx context.Context, initial bool, kind []string) <-chan Event {
 	w := &Watch{kinds: map[string]bool{}, sig: make(chan struct{}, 1)}
 	for _, k := range kind {
 		w.kinds[k] = true
@@ -446,6 +496,9 @@ func (c *Client) Watch(ctx context.Context, kind ...string) <-chan Event {
 	s := c.s
 	s.mu.Lock()
 	for _, kn := range slices.Sorted(mapKeys(s.objects)) {
+		if !initial || (len(w.kinds) > 0 && !w.kinds[kn]) {
+			continue
+		}
 		for _, ky := range slices.Sorted(mapKeys(s.objects[kn])) {
 			w.push(Added, kn, s.objects[kn][ky])
 		}
@@ -484,7 +537,7 @@ func (c *Client) Watch(ctx context.Context, kind ...string) <-chan Event {
 func (c *Client) Wait(ctx context.Context, f func() (bool, error), kind ...string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ch := c.Watch(ctx, kind...)
+	ch := c.watch(ctx, false, kind)
 	for {
 		if ok, err := f(); ok || err != nil {
 			return err
