@@ -1,0 +1,406 @@
+// Package driver is the CSI driver csi.vsphere.vmware.com as a value: the
+// services of package controller, node and identity, put together and served.
+// Command csi-driver is a thin main around it; a program may also embed it.
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/csilab/csilab/driver/controller"
+	"github.com/csilab/csilab/driver/identity"
+	"github.com/csilab/csilab/driver/node"
+	"github.com/csilab/csilab/driver/node/guest"
+	"github.com/csilab/csilab/driver/record"
+	"github.com/csilab/csilab/driver/server"
+	"github.com/csilab/csilab/driver/vsphere"
+)
+
+// Name of the driver, that of the upstream one, so that its manifests, classes
+// and volumes fit.
+const Name = "csi.vsphere.vmware.com"
+
+// Mode says which services a process has.
+type Mode string
+
+// The modes. Each has the Identity service.
+const (
+	Controller Mode = "controller"
+	Node       Mode = "node"
+	All        Mode = "all"
+)
+
+// Backend names a storage system.
+type Backend string
+
+// The backends.
+const VSphere Backend = "vsphere"
+
+// DefaultMaxVolumes is what a VM with four SCSI controllers takes besides its
+// own disk: 4×15−1.
+const DefaultMaxVolumes = 59
+
+// WatchFunc reports changes in a directory until ctx ends, then closes the
+// channel.
+type WatchFunc func(ctx context.Context, dir string) (<-chan struct{}, error)
+
+// Config of a driver. Four fields are what it has of the world around it: Dial,
+// Listen, Host and Watch; their zero values are the operating system's.
+type Config struct {
+	Mode    Mode    // "": all
+	Backend Backend // "": vsphere
+	// Endpoint is where the gRPC server listens: unix:///path, unix:/path,
+	// /path, or tcp://host:port; required.
+	Endpoint string
+	// NodeName is the node's Kubernetes name, for logs.
+	NodeName string
+	Version  string // "": "dev"
+
+	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
+	Listen func(network, addr string) (net.Listener, error)
+	Host   node.Host
+	Watch  WatchFunc
+
+	// VSphere is the configuration of the controller; nil: it is read from
+	// ConfigFile, with Getenv (nil: nothing is set) overriding it.
+	VSphere    *vsphere.Config
+	ConfigFile string // "": /etc/cloud/csi-vsphere.conf
+	Getenv     func(string) string
+	// Records keeps operations over a restart of the controller; nil: files in
+	// StateDir, or in memory when that is empty too.
+	Records  record.Store
+	StateDir string
+
+	// TopologyFile tells the node's segments (docs/topology.md); "": none.
+	TopologyFile string
+	// TopologyWait bounds the wait for that file; 0: 1 min, as upstream's
+	// NODEGETINFO_WATCH_TIMEOUT_MINUTES.
+	TopologyWait time.Duration
+	// MaxVolumesPerNode is 1 to 255; 0: DefaultMaxVolumes.
+	MaxVolumesPerNode int
+	// DeviceWait bounds the wait for an attached disk to show up; 0: 30 s.
+	DeviceWait time.Duration
+
+	// MetricsAddress and HealthAddress are host:port; "": off. Without a host
+	// they are on loopback.
+	MetricsAddress, HealthAddress string
+	// StopTimeout bounds how long calls under way go on after Run's context
+	// ended; 0: 10 s.
+	StopTimeout time.Duration
+	Log         *slog.Logger // nil discards
+}
+
+// Driver serves once.
+type Driver struct {
+	cfg           Config
+	network, addr string
+	log           *slog.Logger
+	ran           atomic.Bool
+	ready         chan struct{}
+}
+
+// New checks the configuration. It has no effect outside yet.
+func New(cfg Config) (*Driver, error) {
+	switch cfg.Mode {
+	case "":
+		cfg.Mode = All
+	case Controller, Node, All:
+	default:
+		return nil, fmt.Errorf("driver: Config.Mode is %q, allowed are %s, %s, %s", cfg.Mode, Controller, Node, All)
+	}
+	switch cfg.Backend {
+	case "":
+		cfg.Backend = VSphere
+	case VSphere:
+	case "hpe":
+		return nil, fmt.Errorf("driver: Config.Backend is %q, which is not built yet; allowed is %s", cfg.Backend, VSphere)
+	default:
+		return nil, fmt.Errorf("driver: Config.Backend is %q, allowed is %s", cfg.Backend, VSphere)
+	}
+	d := &Driver{ready: make(chan struct{})}
+	var err error
+	if d.network, d.addr, err = ParseEndpoint(cfg.Endpoint); err != nil {
+		return nil, fmt.Errorf("driver: Config.Endpoint: %w", err)
+	}
+	if cfg.Version == "" {
+		cfg.Version = "dev"
+	}
+	switch n := cfg.MaxVolumesPerNode; {
+	case n == 0:
+		cfg.MaxVolumesPerNode = DefaultMaxVolumes
+	case n < 0 || n > 255:
+		return nil, fmt.Errorf("driver: Config.MaxVolumesPerNode is %d, allowed are 1 to 255", n)
+	}
+	for _, t := range []struct {
+		name string
+		d    time.Duration
+	}{{"TopologyWait", cfg.TopologyWait}, {"DeviceWait", cfg.DeviceWait}, {"StopTimeout", cfg.StopTimeout}} {
+		if t.d < 0 {
+			return nil, fmt.Errorf("driver: Config.%s is %s, must not be negative", t.name, t.d)
+		}
+	}
+	if cfg.TopologyWait == 0 {
+		cfg.TopologyWait = time.Minute
+	}
+	if cfg.StopTimeout == 0 {
+		cfg.StopTimeout = 10 * time.Second
+	}
+	if cfg.MetricsAddress, err = loopback("MetricsAddress", cfg.MetricsAddress); err != nil {
+		return nil, err
+	}
+	if cfg.HealthAddress, err = loopback("HealthAddress", cfg.HealthAddress); err != nil {
+		return nil, err
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{}).DialContext
+	}
+	if cfg.Listen == nil {
+		cfg.Listen = listen
+	}
+	if cfg.Watch == nil {
+		cfg.Watch = watch
+	}
+	if cfg.Getenv == nil {
+		cfg.Getenv = func(string) string { return "" }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Mode != Node {
+		if cfg.ConfigFile == "" {
+			cfg.ConfigFile = vsphere.DefaultConfigFile
+		}
+		if cfg.VSphere == nil {
+			c, err := vsphere.LoadConfig(cfg.ConfigFile, cfg.Getenv)
+			if err != nil {
+				return nil, fmt.Errorf("driver: %w", err)
+			}
+			cfg.VSphere = &c
+		} else {
+			cfg.ConfigFile = ""
+		}
+	}
+	if cfg.Mode != Controller && cfg.Host == nil {
+		if cfg.Host, err = node.OS(); err != nil {
+			return nil, fmt.Errorf("driver: Config.Mode is %q: %w", cfg.Mode, err)
+		}
+	}
+	d.cfg, d.log = cfg, cfg.Log.With("mode", string(cfg.Mode))
+	if cfg.NodeName != "" {
+		d.log = d.log.With("node", cfg.NodeName)
+	}
+	return d, nil
+}
+
+// Ready is closed once the driver takes calls.
+func (d *Driver) Ready() <-chan struct{} { return d.ready }
+
+// Run serves until ctx ends. Then calls under way may end (Config.StopTimeout),
+// everything is closed, and nil is returned. It can be called once.
+func (d *Driver) Run(ctx context.Context) (err error) {
+	if d.ran.Swap(true) {
+		return errors.New("driver: Run was called already")
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vsphere_csi_info", Help: "The driver's version."}, []string{"version"})
+	info.WithLabelValues(d.cfg.Version).Set(1)
+	registry.MustRegister(info)
+
+	srv, err := server.New(server.Config{Log: d.log, Registerer: registry, StopTimeout: d.cfg.StopTimeout})
+	if err != nil {
+		return err
+	}
+	var probe func(context.Context) error
+	if d.cfg.Mode != Node {
+		records, err := d.records()
+		if err != nil {
+			return err
+		}
+		// What the backend has under way must be able to end after ctx has.
+		b, err := vsphere.New(context.WithoutCancel(ctx), vsphere.Options{
+			Config: *d.cfg.VSphere, ConfigFile: d.cfg.ConfigFile, Getenv: d.cfg.Getenv, Watch: d.cfg.Watch,
+			Dial: d.cfg.Dial, Records: records, Log: d.log, Registerer: registry,
+		})
+		if err != nil {
+			return fmt.Errorf("driver: %w", err)
+		}
+		defer func() {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StopTimeout)
+			defer cancel()
+			if cerr := b.Close(last); cerr != nil {
+				// Such as a vCenter that is away at logout: the session times out there.
+				d.log.Warn("close of the backend", "err", cerr)
+			}
+		}()
+		probe = b.Probe
+		csi.RegisterControllerServer(srv, controller.New(controller.Config{Backend: b, Log: d.log}))
+	}
+	if d.cfg.Mode != Controller {
+		n, err := d.node()
+		if err != nil {
+			return err
+		}
+		csi.RegisterNodeServer(srv, n)
+	}
+	id, err := identity.New(identity.Config{Name: Name, Version: d.cfg.Version, Probe: probe, Log: d.log})
+	if err != nil {
+		return err
+	}
+	csi.RegisterIdentityServer(srv, id)
+
+	pages, err := d.pages(registry, id)
+	if err != nil {
+		return err
+	}
+	l, err := d.cfg.Listen(d.network, d.addr)
+	if err != nil {
+		for _, p := range pages {
+			p.l.Close()
+		}
+		return fmt.Errorf("driver: listen on %s: %w", d.cfg.Endpoint, err)
+	}
+	// The first that fails ends the others.
+	life, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, p := range pages {
+		wg.Go(func() {
+			if err := server.ServeHTTP(life, p.l, p.mux); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	d.log.Info("serving", "endpoint", d.cfg.Endpoint, "version", d.cfg.Version)
+	close(d.ready)
+	err = srv.Serve(life, l)
+	cancel(err)
+	wg.Wait()
+	if err == nil && ctx.Err() == nil {
+		err = context.Cause(life)
+	}
+	if err != nil {
+		return fmt.Errorf("driver: %w", err)
+	}
+	d.log.Info("stopped")
+	return nil
+}
+
+func (d *Driver) records() (record.Store, error) {
+	switch {
+	case d.cfg.Records != nil:
+		return d.cfg.Records, nil
+	case d.cfg.StateDir != "":
+		s, err := record.NewFile(d.cfg.StateDir)
+		if err != nil {
+			return nil, fmt.Errorf("driver: Config.StateDir is %q: %w", d.cfg.StateDir, err)
+		}
+		return s, nil
+	}
+	d.log.Warn("records of operations are in memory only: no state directory is configured")
+	return record.NewMemory(), nil
+}
+
+func (d *Driver) node() (*node.Service, error) {
+	g, err := guest.New(guest.Config{Host: d.cfg.Host, Watch: d.cfg.Watch, Wait: d.cfg.DeviceWait, Log: d.log})
+	if err != nil {
+		return nil, fmt.Errorf("driver: %w", err)
+	}
+	cfg := node.Config{Host: d.cfg.Host, Backend: g, MaxVolumes: int64(d.cfg.MaxVolumesPerNode), Log: d.log}
+	if f := d.cfg.TopologyFile; f != "" {
+		cfg.Topology = node.TopologyFile(d.cfg.Host, f, d.cfg.TopologyWait, d.cfg.Watch)
+	}
+	n, err := node.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("driver: %w", err)
+	}
+	return n, nil
+}
+
+type page struct {
+	l   net.Listener
+	mux *http.ServeMux
+}
+
+// pages opens the HTTP listeners; metrics and health may share one.
+func (d *Driver) pages(g prometheus.Gatherer, id *identity.Service) ([]page, error) {
+	byAddr := map[string]*http.ServeMux{}
+	add := func(addr, path string, h http.Handler) {
+		if addr == "" {
+			return
+		}
+		if byAddr[addr] == nil {
+			byAddr[addr] = http.NewServeMux()
+		}
+		byAddr[addr].Handle(path, h)
+	}
+	add(d.cfg.MetricsAddress, "/metrics", server.Metrics(g))
+	add(d.cfg.HealthAddress, "/healthz", server.Health(id.Probe, 3*time.Second))
+	var pages []page
+	for addr, mux := range byAddr {
+		l, err := d.cfg.Listen("tcp", addr)
+		if err != nil {
+			for _, p := range pages {
+				p.l.Close()
+			}
+			return nil, fmt.Errorf("driver: listen on %s: %w", addr, err)
+		}
+		d.log.Info("http", "address", l.Addr().String())
+		pages = append(pages, page{l, mux})
+	}
+	return pages, nil
+}
+
+// ParseEndpoint splits an endpoint into what net.Listen takes.
+func ParseEndpoint(endpoint string) (network, addr string, err error) {
+	scheme, rest, ok := strings.Cut(endpoint, ":")
+	switch {
+	case endpoint == "":
+		return "", "", errors.New("is empty, must be unix:///path or tcp://host:port")
+	case strings.HasPrefix(endpoint, "/"):
+		return "unix", endpoint, nil
+	case ok && scheme == "unix":
+		p := strings.TrimPrefix(rest, "//")
+		if !strings.HasPrefix(p, "/") {
+			return "", "", fmt.Errorf("is %q, its path must be absolute", endpoint)
+		}
+		return "unix", p, nil
+	case ok && scheme == "tcp":
+		a := strings.TrimPrefix(rest, "//")
+		host, _, err := net.SplitHostPort(a)
+		if err != nil {
+			return "", "", fmt.Errorf("is %q, must be tcp://host:port: %w", endpoint, err)
+		}
+		if host == "" {
+			a = "127.0.0.1" + a
+		}
+		return "tcp", a, nil
+	}
+	return "", "", fmt.Errorf("is %q, must be unix:///path or tcp://host:port", endpoint)
+}
+
+func loopback(field, addr string) (string, error) {
+	if addr == "" {
+		return "", nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", fmt.Errorf("driver: Config.%s is %q, must be host:port: %w", field, addr, err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
+}

@@ -1,0 +1,147 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"k8s.io/klog/v2"
+)
+
+// Exit codes of Main.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// Version is what --version and GetPluginInfo say; set it at link time with
+// -ldflags "-X github.com/csilab/csilab/driver.Version=v1.2.3".
+var Version string
+
+func version() string {
+	if Version != "" {
+		return Version
+	}
+	if bi, ok := debug.ReadBuildInfo(); ok && bi.Main.Version != "" {
+		return strings.Trim(bi.Main.Version, "()")
+	}
+	return "dev"
+}
+
+// Main runs the driver as a command until SIGTERM or SIGINT. It returns the
+// exit code: 0 after a signal, 2 for a wrong flag or configuration, 1 for any
+// other failure.
+func Main(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return run(ctx, args, getenv, stdout, stderr)
+}
+
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	if getenv == nil {
+		getenv = func(string) string { return "" }
+	}
+	cfg, err := parse(args, getenv, stdout, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp), errors.Is(err, errVersion):
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "csi-driver: %v\n", err)
+		return exitUsage
+	}
+	klog.SetSlogLogger(cfg.Log)
+	d, err := New(cfg)
+	if err != nil {
+		fmt.Fprintf(stderr, "csi-driver: %v\n", err)
+		return exitUsage
+	}
+	if err := d.Run(ctx); err != nil {
+		fmt.Fprintf(stderr, "csi-driver: %v\n", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+var errVersion = errors.New("version was asked for")
+
+// parse reads flags and, where a flag isn't given, environment variables. Those
+// with a name of upstream's mean what they mean there.
+func parse(args []string, getenv func(string) string, stdout, stderr io.Writer) (Config, error) {
+	fs := flag.NewFlagSet("csi-driver", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	var cfg Config
+	var bad error
+	str := func(p *string, name, env, def, usage string) {
+		if env != "" {
+			usage += " (environment: " + env + ")"
+			if v := getenv(env); v != "" {
+				def = v
+			}
+		}
+		fs.StringVar(p, name, def, usage)
+	}
+	var mode, backend, level string
+	str(&backend, "backend", "CSI_BACKEND", string(VSphere), "storage `system`: vsphere (hpe isn't built yet)")
+	str(&mode, "mode", "X_CSI_MODE", string(All), "services to run: controller, node or all")
+	str(&cfg.Endpoint, "endpoint", "CSI_ENDPOINT", "", "where to listen, `unix:///path` or tcp://host:port; required")
+	str(&cfg.NodeName, "node-name", "NODE_NAME", "", "Kubernetes `name` of the node, for logs")
+	str(&cfg.ConfigFile, "vsphere-config", "VSPHERE_CSI_CONFIG", "/etc/cloud/csi-vsphere.conf", "`file` with the vCenter's address and credentials (controller)")
+	str(&cfg.StateDir, "state-dir", "CSI_STATE_DIR", "", "`directory` for records of operations under way (controller); empty: in memory")
+	str(&cfg.TopologyFile, "topology-file", "CSI_TOPOLOGY_FILE", "", "`file` with the node's topology labels, docs/topology.md (node)")
+	str(&cfg.MetricsAddress, "metrics-address", "CSI_METRICS_ADDRESS", "", "`host:port` of /metrics; empty: off, without a host: loopback")
+	str(&cfg.HealthAddress, "health-address", "CSI_HEALTH_ADDRESS", "", "`host:port` of /healthz; empty: off, without a host: loopback")
+	def := DefaultMaxVolumes
+	if v := getenv("MAX_VOLUMES_PER_NODE"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			bad = fmt.Errorf("MAX_VOLUMES_PER_NODE is %q, allowed are 1 to 255", v)
+		}
+		def = n
+	}
+	fs.IntVar(&cfg.MaxVolumesPerNode, "max-volumes-per-node", def, "attach limit of the node, 1 to 255 (environment: MAX_VOLUMES_PER_NODE)")
+	levelDef := "info"
+	if strings.EqualFold(getenv("LOGGER_LEVEL"), "DEVELOPMENT") {
+		levelDef = "debug"
+	}
+	fs.StringVar(&level, "log-level", levelDef, "debug, info, warn or error (environment: LOGGER_LEVEL=DEVELOPMENT is debug)")
+	show := fs.Bool("version", false, "print the version and exit")
+	// Upstream's manifest passes these; the features they switch are always on.
+	fs.String("fss-name", "", "ignored")
+	fs.String("fss-namespace", "", "ignored")
+	if err := fs.Parse(args); err != nil {
+		return cfg, err
+	}
+	if *show {
+		fmt.Fprintln(stdout, version())
+		return cfg, errVersion
+	}
+	if bad != nil {
+		return cfg, bad
+	}
+	if fs.NArg() > 0 {
+		return cfg, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if cfg.MaxVolumesPerNode == 0 {
+		return cfg, errors.New("--max-volumes-per-node is 0, allowed are 1 to 255")
+	}
+	if cfg.Endpoint == "" {
+		return cfg, errors.New("--endpoint (or CSI_ENDPOINT) is missing, must be unix:///path or tcp://host:port")
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return cfg, fmt.Errorf("--log-level is %q, allowed are debug, info, warn, error", level)
+	}
+	cfg.Mode, cfg.Backend, cfg.Version, cfg.Getenv = Mode(mode), Backend(backend), version(), getenv
+	cfg.Log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: l}))
+	return cfg, nil
+}

@@ -1,0 +1,136 @@
+// Package node is the CSI Node service, for every storage backend: it finds the
+// device of a volume, makes a filesystem on it where it is blank, mounts,
+// publishes, grows and measures it.
+//
+// It keeps no state files. What is true is read from the mount table and from
+// the device each time, and each call orders its steps so that a crash after
+// any of them leaves something that the same call, repeated, completes and the
+// reverse call undoes.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Errors of a Backend, mapped to codes of the wire here.
+var (
+	// ErrNoDevice: the volume's device is not on this node (yet): Unavailable.
+	ErrNoDevice = errors.New("node: device not present")
+	// ErrContext: the publish context lacks what names the device: InvalidArgument.
+	ErrContext = errors.New("node: unusable publish context")
+)
+
+// Backend is what differs between storage systems on a node.
+type Backend interface {
+	// NodeID is the id by which the controller knows this node.
+	NodeID(ctx context.Context) (string, error)
+	// Device resolves the device node (e.g. /dev/sdb) of the volume that the
+	// publish context names, and has checked that it is that volume's. With wait
+	// it asks the bus for new devices and waits a bounded time for it.
+	// Errors: ErrNoDevice, ErrContext, ctx.
+	Device(ctx context.Context, publishContext map[string]string, wait bool) (string, error)
+	// Devices lists the device nodes that may belong to volumes.
+	Devices() ([]string, error)
+	// Rescan makes a device node show the present size of its volume.
+	Rescan(ctx context.Context, device string) error
+}
+
+// Config of the service.
+type Config struct {
+	Host    Host    // required
+	Backend Backend // required
+	// MaxVolumes that the node takes; 0 lets the orchestrator decide.
+	MaxVolumes int64
+	// Topology tells the segments of this node; nil, or a nil map, when the node
+	// has none.
+	Topology func(ctx context.Context) (map[string]string, error)
+	Log      *slog.Logger // nil discards
+}
+
+// Service implements csi.NodeServer.
+type Service struct {
+	csi.UnimplementedNodeServer
+	cfg      Config
+	host     Host
+	log      *slog.Logger
+	inflight inflight
+	known    known
+}
+
+// New checks the configuration.
+func New(cfg Config) (*Service, error) {
+	if cfg.Host == nil {
+		return nil, errors.New("node: Config.Host is nil")
+	}
+	if cfg.Backend == nil {
+		return nil, errors.New("node: Config.Backend is nil")
+	}
+	if cfg.MaxVolumes < 0 {
+		return nil, fmt.Errorf("node: Config.MaxVolumes is %d, must not be negative", cfg.MaxVolumes)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{cfg: cfg, host: cfg.Host, log: cfg.Log}, nil
+}
+
+// NodeGetCapabilities implements csi.NodeServer.
+func (s *Service) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	var caps []*csi.NodeServiceCapability
+	for _, t := range []csi.NodeServiceCapability_RPC_Type{
+		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	} {
+		caps = append(caps, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})
+	}
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: caps}, nil
+}
+
+// NodeGetInfo implements csi.NodeServer. The topology is nil, not empty, where
+// the node has none: callers feed it back as a requirement.
+func (s *Service) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	id, err := s.cfg.Backend.NodeID(ctx)
+	if err != nil {
+		return nil, fail(ctx, codes.Unavailable, "node id: %w", err)
+	}
+	if id == "" {
+		return nil, status.Error(codes.Internal, "node id: empty")
+	}
+	resp := &csi.NodeGetInfoResponse{NodeId: id, MaxVolumesPerNode: s.cfg.MaxVolumes}
+	if s.cfg.Topology != nil {
+		segments, err := s.cfg.Topology(ctx)
+		if err != nil {
+			return nil, fail(ctx, codes.Unavailable, "topology: %w", err)
+		}
+		if len(segments) > 0 {
+			resp.AccessibleTopology = &csi.Topology{Segments: segments}
+		}
+	}
+	return resp, nil
+}
+
+// fail makes a status of an error. What the caller's context ended keeps the
+// context's code, since orchestrators take it for "may still be under way".
+func fail(ctx context.Context, code codes.Code, format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	switch {
+	case errors.Is(err, ErrContext):
+		code = codes.InvalidArgument
+	case errors.Is(err, ErrNoDevice):
+		code = codes.Unavailable
+	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	}
+	return status.Error(code, err.Error())
+}

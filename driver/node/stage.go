@@ -1,0 +1,259 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/mount-utils"
+)
+
+// NodeStageVolume implements csi.NodeServer. A filesystem volume is mounted at
+// the staging path, formatted before when it is blank, and grown to its device.
+// For a block volume only the device is looked for.
+//
+// Crash safety: formatting comes before the mount and is repeated as long as
+// the device is blank; the mount is the last step that leaves something behind,
+// and growing is repeated by each call.
+func (s *Service) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	volume := req.GetVolumeId()
+	if err := need("volume_id", volume, "staging_target_path", req.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	a, err := parseAccess(req.GetVolumeCapability())
+	if err != nil {
+		return nil, err
+	}
+	if err := absolute("staging_target_path", req.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	end, err := s.inflight.begin(volume, "NodeStageVolume")
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	p, err := s.resolve(req.GetStagingTargetPath())
+	if err != nil {
+		return nil, fail(ctx, codes.Internal, "staging_target_path: %w", err)
+	}
+	if other, ok := s.known.other(p, volume); ok {
+		return nil, status.Errorf(codes.FailedPrecondition, "staging_target_path %s holds volume %q", p, other)
+	}
+	device, err := s.cfg.Backend.Device(ctx, req.GetPublishContext(), true)
+	if err != nil {
+		return nil, fail(ctx, codes.Internal, "device of volume %q: %w", volume, err)
+	}
+	if a.block {
+		err = s.stageBlock(p, device)
+	} else {
+		err = s.stageMount(ctx, p, device, a)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.known.put(p, volume)
+	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+func (s *Service) stageBlock(p, device string) error {
+	at, err := s.mountsAt(p)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	if len(at) > 0 && s.sameDevice(at[len(at)-1].Device, device) {
+		return status.Errorf(codes.AlreadyExists, "%s is staged at %s as a filesystem, a block volume was asked for", device, p)
+	}
+	return nil
+}
+
+func (s *Service) stageMount(ctx context.Context, p, device string, a access) error {
+	at, err := s.mountsAt(p)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	if len(at) > 0 {
+		top := at[len(at)-1]
+		again, err := s.staged(p, top, device, a)
+		if err != nil {
+			return err
+		}
+		if !again {
+			if a.readOnly {
+				return nil
+			}
+			if err := s.grow(device, p, top.Type); err != nil {
+				return fail(ctx, codes.Internal, "grow: %w", err)
+			}
+			return nil
+		}
+	}
+	// The orchestrator makes the directory; one that was lost is made again, and
+	// one that vanishes from now on makes the mount fail.
+	if err := s.host.MkdirAll(p, 0o750); err != nil {
+		return fail(ctx, codes.Internal, "staging_target_path: %w", err)
+	}
+	kind, err := s.format(device)
+	if err != nil {
+		return fail(ctx, codes.Internal, "%w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fail(ctx, codes.Internal, "before formatting: %w", err)
+	}
+	made := kind == ""
+	switch {
+	case made && a.readOnly:
+		return status.Errorf(codes.FailedPrecondition, "%s is blank and was asked for read-only, so it can't be formatted", device)
+	case made:
+		kind = a.want()
+		s.log.Info("formatting", "device", device, "fs", kind)
+		if err := s.makeFS(device, kind); err != nil {
+			return fail(ctx, codes.Internal, "%w", err)
+		}
+	case a.fsType != "" && a.fsType != kind:
+		return status.Errorf(codes.FailedPrecondition, "%s holds %s, the volume_capability asks for %s", device, kind, a.fsType)
+	case !slices.Contains(filesystems, kind):
+		return status.Errorf(codes.FailedPrecondition, "%s holds %s, allowed are %s", device, kind, strings.Join(filesystems, ", "))
+	case !a.readOnly:
+		if err := s.check(device); err != nil {
+			return fail(ctx, codes.Internal, "%w", err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fail(ctx, codes.Internal, "before the mount: %w", err)
+	}
+	if err := s.host.Mounter().Mount(device, p, kind, stageOptions(kind, a)); err != nil {
+		return fail(ctx, codes.Internal, "mount: %w", err)
+	}
+	if made || a.readOnly {
+		return nil
+	}
+	// A clone or a restored volume may be larger than its filesystem.
+	if err := s.grow(device, p, kind); err != nil {
+		// The caller takes Internal for final and won't unstage: leave what was before.
+		if uerr := s.host.Mounter().Unmount(p); uerr != nil {
+			err = errors.Join(err, uerr)
+		}
+		return fail(ctx, codes.Internal, "grow: %w", err)
+	}
+	return nil
+}
+
+// staged judges what is mounted at the staging path: nil and false when it is
+// what is asked for, true when it was dead and has been taken off.
+func (s *Service) staged(p string, top mount.MountPoint, device string, a access) (again bool, err error) {
+	if dead := s.alive(p, top.Device); dead != nil {
+		s.log.Warn("staging path holds a dead mount", "path", p, "device", top.Device, "dead", dead)
+		if _, err := s.unmountAll(p); err != nil {
+			return false, status.Errorf(codes.Internal, "%s holds a dead mount (%v): %v", p, dead, err)
+		}
+		return true, nil
+	}
+	if !s.sameDevice(top.Device, device) {
+		return false, status.Errorf(codes.AlreadyExists, "%s has %s mounted, the volume is %s", p, top.Device, device)
+	}
+	if a.fsType != "" && a.fsType != top.Type {
+		return false, status.Errorf(codes.AlreadyExists, "%s is staged as %s, the volume_capability asks for %s", p, top.Type, a.fsType)
+	}
+	if isReadOnly(top) && !a.readOnly {
+		// Either it was staged read-only, or the kernel made it so after an error.
+		// Nobody who has it published can be served by a mount that is taken away.
+		refs, err := s.refs(p)
+		if err != nil {
+			return false, status.Error(codes.Internal, err.Error())
+		}
+		if len(refs) > 0 {
+			return false, status.Errorf(codes.AlreadyExists, "%s is staged read-only and still published at %s", p, strings.Join(refs, ", "))
+		}
+		s.log.Warn("staged read-only, wanted writable: staging again", "path", p, "device", device)
+		if _, err := s.unmountAll(p); err != nil {
+			return false, status.Errorf(codes.Internal, "%s is staged read-only: %v", p, err)
+		}
+		return true, nil
+	}
+	if d := differ(top.Opts, stageOptions(top.Type, a)); d != "" {
+		return false, status.Errorf(codes.AlreadyExists, "%s is staged with other mount flags: %s", p, d)
+	}
+	return false, nil
+}
+
+// stageOptions are the options of the staging mount. A clone of an xfs volume
+// has its source's UUID, which the kernel refuses to mount twice.
+func stageOptions(kind string, a access) []string {
+	o := slices.Clone(a.flags)
+	if a.readOnly && !slices.Contains(o, "ro") {
+		o = append(o, "ro")
+	}
+	if kind == "xfs" && !slices.Contains(o, "nouuid") {
+		o = append(o, "nouuid")
+	}
+	return o
+}
+
+// visible are the flags that the mount table shows under the name that mount(8)
+// takes, so that two sets of them can be compared.
+var visible = []string{"ro", "nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
+
+// differ names the first visible flag that only one of two sets has.
+func differ(have, want []string) string {
+	for _, f := range visible {
+		switch h, w := slices.Contains(have, f), slices.Contains(want, f); {
+		case h && !w:
+			return fmt.Sprintf("has %s", f)
+		case !h && w:
+			return fmt.Sprintf("lacks %s", f)
+		}
+	}
+	return ""
+}
+
+func isReadOnly(m mount.MountPoint) bool { return slices.Contains(m.Opts, "ro") }
+
+// NodeUnstageVolume implements csi.NodeServer. The directory is the
+// orchestrator's and stays.
+func (s *Service) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	volume := req.GetVolumeId()
+	if err := need("volume_id", volume, "staging_target_path", req.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := absolute("staging_target_path", req.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	end, err := s.inflight.begin(volume, "NodeUnstageVolume")
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	p, err := s.resolve(req.GetStagingTargetPath())
+	if err != nil {
+		return nil, fail(ctx, codes.Internal, "staging_target_path: %w", err)
+	}
+	if other, ok := s.known.other(p, volume); ok {
+		return nil, status.Errorf(codes.FailedPrecondition, "staging_target_path %s holds volume %q", p, other)
+	}
+	at, err := s.mountsAt(p)
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	if len(at) > 0 && s.alive(p, at[len(at)-1].Device) == nil {
+		// A volume that is still published would keep its device in use while the
+		// orchestrator takes the success for leave to detach it.
+		refs, err := s.refs(p)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+		if len(refs) > 0 {
+			return nil, status.Errorf(codes.FailedPrecondition, "volume %q is still published at %s", volume, strings.Join(refs, ", "))
+		}
+	}
+	if _, err := s.unmountAll(p); err != nil {
+		return nil, fail(ctx, codes.Internal, "unmount: %w", err)
+	}
+	s.known.drop(p)
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
