@@ -1,0 +1,156 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"k8s.io/utils/exec"
+)
+
+// command is a program of the node in memory. It runs with the kernel locked
+// and returns its exit status.
+type command func(h *Memory, out, errs io.Writer, args []string) int
+
+// commands are found by name; the files that define them add to the table.
+var commands = map[string]command{}
+
+// memoryExec runs the commands of a node in memory.
+type memoryExec struct{ h *Memory }
+
+func (e memoryExec) Command(cmd string, args ...string) exec.Cmd {
+	return e.CommandContext(context.Background(), cmd, args...)
+}
+
+func (e memoryExec) CommandContext(ctx context.Context, cmd string, args ...string) exec.Cmd {
+	return &memoryCmd{h: e.h, ctx: ctx, name: cmd, args: args}
+}
+
+func (e memoryExec) LookPath(file string) (string, error) {
+	if e.h.find(file) == nil {
+		return "", exec.ErrExecutableNotFound
+	}
+	return "/usr/sbin/" + file, nil
+}
+
+func (h *Memory) find(name string) command {
+	for _, dir := range []string{"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"} {
+		if rest, ok := strings.CutPrefix(name, dir); ok {
+			name = rest
+			break
+		}
+	}
+	if slices.Contains(h.cfg.Missing, name) {
+		return nil
+	}
+	return commands[name]
+}
+
+// run runs a command to its end. The error is an exec.ExitError, ErrOff,
+// exec.ErrExecutableNotFound or the context's.
+func (h *Memory) run(ctx context.Context, out, errs io.Writer, name string, args []string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	c := h.find(name)
+	if c == nil {
+		return exec.ErrExecutableNotFound
+	}
+	// The output goes to the caller's writers once the kernel is unlocked.
+	var o, e bytes.Buffer
+	leave, err := h.enter("fork/exec", name)
+	if err != nil {
+		return err
+	}
+	eo := &e
+	if out == errs {
+		eo = &o // in one stream, in order
+	}
+	status := c(h, &o, eo, args)
+	leave()
+	if out != nil {
+		_, err = out.Write(o.Bytes())
+	}
+	if errs != nil && err == nil {
+		_, err = errs.Write(e.Bytes())
+	}
+	return exit(status, err)
+}
+
+func exit(status int, err error) error {
+	if status != 0 {
+		return exec.CodeExitError{Err: fmt.Errorf("exit status %d", status), Code: status}
+	}
+	return err
+}
+
+// memoryCmd is one run of a command.
+type memoryCmd struct {
+	h    *Memory
+	ctx  context.Context
+	name string
+	args []string
+
+	stdout, stderr io.Writer
+	started        bool
+	err            error
+}
+
+func (c *memoryCmd) Run() error { return c.h.run(c.ctx, c.stdout, c.stderr, c.name, c.args) }
+
+func (c *memoryCmd) CombinedOutput() ([]byte, error) {
+	var b bytes.Buffer
+	err := c.h.run(c.ctx, &b, &b, c.name, c.args)
+	return b.Bytes(), err
+}
+
+func (c *memoryCmd) Output() ([]byte, error) {
+	var b bytes.Buffer
+	err := c.h.run(c.ctx, &b, c.stderr, c.name, c.args)
+	return b.Bytes(), err
+}
+
+func (c *memoryCmd) SetDir(string)         {}
+func (c *memoryCmd) SetStdin(io.Reader)    {}
+func (c *memoryCmd) SetEnv([]string)       {}
+func (c *memoryCmd) SetStdout(w io.Writer) { c.stdout = w }
+func (c *memoryCmd) SetStderr(w io.Writer) { c.stderr = w }
+
+// StdoutPipe gives the output; it is there once Start has returned.
+func (c *memoryCmd) StdoutPipe() (io.ReadCloser, error) {
+	b := &bytes.Buffer{}
+	c.stdout = b
+	return io.NopCloser(b), nil
+}
+
+// StderrPipe gives the errors; they are there once Start has returned.
+func (c *memoryCmd) StderrPipe() (io.ReadCloser, error) {
+	b := &bytes.Buffer{}
+	c.stderr = b
+	return io.NopCloser(b), nil
+}
+
+// Start runs the command to its end: there is nothing that takes time.
+func (c *memoryCmd) Start() error {
+	if c.started {
+		return fmt.Errorf("exec: already started")
+	}
+	c.started = true
+	c.err = c.Run()
+	if c.err == exec.ErrExecutableNotFound || c.ctx.Err() != nil {
+		return c.err
+	}
+	return nil
+}
+
+func (c *memoryCmd) Wait() error {
+	if !c.started {
+		return fmt.Errorf("exec: not started")
+	}
+	return c.err
+}
+
+func (c *memoryCmd) Stop() {}
