@@ -279,3 +279,20 @@ func (c *Core) Extend(id string, capacityMB int64) (Volume, error) {
 	v.CapacityMB = capacityMB
 	return v.clone(), nil
 }
+
+// UndoExtend takes back the last Extend of a volume; old is as it was before.
+func (c *Core) UndoExtend(old Volume) {
+	v, ok := c.volumes[old.ID]
+	if !ok || v.CapacityMB <= old.CapacityMB {
+		return
+	}
+	c.datastores[v.Datastore].usedMB -= v.CapacityMB - old.CapacityMB
+	v.CapacityMB = old.CapacityMB
+}
+
+// Taken says whether a volume or disk has an id.
+func (c *Core) Taken(id string) bool {
+	_, v := c.volumes[id]
+	_, d := c.disks[id]
+	return v || d
+}

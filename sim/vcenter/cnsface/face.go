@@ -149,7 +149,9 @@ func (f *Face) Install(s *simulator.Service) error {
 
 // Close ends all tasks that still run and waits for them.
 func (f *Face) Close() {
+	f.mu.Lock() // after this nothing is spawned
 	f.cancel()
+	f.mu.Unlock()
 	f.wg.Wait()
 }
 

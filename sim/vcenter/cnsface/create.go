@@ -1,0 +1,230 @@
+package cnsface
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	govcns "github.com/vmware/govmomi/cns"
+	"github.com/vmware/govmomi/cns/methods"
+	cnstypes "github.com/vmware/govmomi/cns/types"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/soap"
+	vim "github.com/vmware/govmomi/vim25/types"
+
+	"github.com/csilab/csilab/sim/vcenter/cns"
+)
+
+// oneSpec is the batch size that CNS takes for what changes a volume; another
+// one fails the task.
+func oneSpec(n int) error {
+	if n != 1 {
+		return &taskError{invalid("InputSpec")}
+	}
+	return nil
+}
+
+// CnsCreateVolume makes a volume: new, from a snapshot, or of a disk that is
+// there. A datastore that doesn't exist fails the call
+// (kubernetes-sigs/vsphere-csi-driver#229), the rest the result.
+func (m *manager) CnsCreateVolume(ctx *simulator.Context, req *cnstypes.CnsCreateVolume) soap.HasFault {
+	body := &methods.CnsCreateVolumeBody{}
+	j := job{
+		TaskCall: TaskCall{Op: "CnsCreateVolume"},
+		entity:   govcns.CnsVolumeManagerInstance,
+		do: func(ctx context.Context, c *simulator.Context) (vim.AnyType, error) {
+			if err := oneSpec(len(req.CreateSpecs)); err != nil {
+				return nil, err
+			}
+			return m.f.create(ctx, c, req.CreateSpecs[0])
+		},
+	}
+	if len(req.CreateSpecs) == 1 {
+		s := req.CreateSpecs[0]
+		for _, ds := range s.Datastores {
+			if _, ok := m.f.inv.vim.Get(ds).(*simulator.Datastore); !ok {
+				fault := gone(ds)
+				body.Fault_ = simulator.Fault(fault.LocalizedMessage, fault.Fault)
+				return body
+			}
+		}
+		j.Volume = s.Name
+		j.failed = func(f *vim.LocalizedMethodFault) vim.AnyType {
+			r := &cnstypes.CnsVolumeCreateResult{Name: s.Name}
+			r.Fault = f
+			return batch(r)
+		}
+	}
+	body.Res = &cnstypes.CnsCreateVolumeResponse{Returnval: m.f.start(ctx, j)}
+	return body
+}
+
+func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsVolumeCreateSpec) (vim.AnyType, error) {
+	const op = "CnsCreateVolume"
+	r := &cnstypes.CnsVolumeCreateResult{Name: s.Name}
+	refuse := func(err error) (vim.AnyType, error) {
+		r.Fault = wire(op, err)
+		var e *cns.Error
+		if errors.As(err, &e) {
+			r.PlacementResults = placements(op, e.Placement)
+		}
+		return batch(r), err
+	}
+	spec, err := f.createSpec(s)
+	if err != nil {
+		return refuse(err)
+	}
+	f.inv.refresh(c)
+	if spec.Source != nil {
+		unlock, err := f.volumes.lock(ctx, spec.Source.Volume)
+		if err != nil {
+			return nil, &taskError{local(&vim.RequestCanceled{}, err.Error())}
+		}
+		defer unlock()
+	}
+	if spec.DiskID == "" && !spec.CallerID {
+		spec.ID = f.newVolumeID(spec.Name)
+	}
+	id := spec.ID
+	if spec.DiskID != "" {
+		id = spec.DiskID
+	}
+	unlock, err := f.volumes.lock(ctx, id)
+	if err != nil {
+		return nil, &taskError{local(&vim.RequestCanceled{}, err.Error())}
+	}
+	defer unlock()
+
+	// The content comes first, so that no volume is ever without.
+	f.mu.Lock()
+	plan, err := f.core.PlanCreate(spec)
+	f.mu.Unlock()
+	if err != nil {
+		return refuse(err)
+	}
+	made := false
+	if f.cfg.Disks != nil && spec.DiskID == "" {
+		size := plan.Volume.CapacityMB << 20
+		if spec.Source != nil {
+			err = f.cfg.Disks.Restore(spec.Source.Volume, spec.Source.Snapshot, id, size)
+		} else {
+			err = f.cfg.Disks.Create(id, size)
+		}
+		if err != nil {
+			return refuse(err)
+		}
+		made = true
+	}
+	f.mu.Lock()
+	plan, err = f.core.Create(time.Now(), spec)
+	f.mu.Unlock()
+	if err != nil { // the space went to another volume meanwhile
+		if made {
+			if derr := f.cfg.Disks.Delete(id); derr != nil {
+				f.log.Error("undo an image", "volume", id, "err", derr)
+			}
+		}
+		return refuse(err)
+	}
+	f.inv.account(c, plan.Volume.Datastore)
+	r.VolumeId = volumeID(plan.Volume.ID)
+	r.PlacementResults = placements(op, plan.Placements)
+	return batch(r), nil
+}
+
+// newVolumeID mints an id that neither volume nor disk has: after a restart
+// the count of names starts anew.
+func (f *Face) newVolumeID(name string) string {
+	for {
+		id := f.ids.volume(name)
+		f.mu.Lock()
+		taken := f.core.Taken(id)
+		f.mu.Unlock()
+		if !taken {
+			return id
+		}
+	}
+}
+
+func placements(op string, ps []cns.Placement) []cnstypes.CnsPlacementResult {
+	var out []cnstypes.CnsPlacementResult
+	for _, p := range ps {
+		r := cnstypes.CnsPlacementResult{Datastore: vim.ManagedObjectReference{Type: "Datastore", Value: p.Datastore}}
+		if p.Err != nil {
+			r.PlacementFaults = []*vim.LocalizedMethodFault{wire(op, p.Err)}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (f *Face) createSpec(s cnstypes.CnsVolumeCreateSpec) (cns.CreateSpec, error) {
+	spec := cns.CreateSpec{Name: s.Name}
+	switch s.VolumeType {
+	case string(cnstypes.CnsVolumeTypeBlock):
+	case string(cnstypes.CnsVolumeTypeFile):
+		return spec, &cns.Error{Kind: cns.NotSupported, Field: "volumeType", Value: s.VolumeType, Reason: "no vSAN file service"}
+	default:
+		return spec, &cns.Error{Kind: cns.InvalidArgument, Field: "volumeType", Value: s.VolumeType, Reason: "allowed are BLOCK and FILE"}
+	}
+	details, ok := s.BackingObjectDetails.(*cnstypes.CnsBlockBackingDetails)
+	if !ok || details == nil {
+		return spec, &cns.Error{Kind: cns.InvalidArgument, Field: "backingObjectDetails", Reason: "a block volume needs CnsBlockBackingDetails"}
+	}
+	spec.CapacityMB = details.CapacityInMb
+	switch {
+	case details.BackingDiskId != "":
+		spec.DiskID = details.BackingDiskId
+	case details.BackingDiskUrlPath != "":
+		id, err := diskOfURL(details.BackingDiskUrlPath)
+		if err != nil {
+			return spec, err
+		}
+		spec.DiskID = id
+	}
+	for _, ds := range s.Datastores {
+		spec.Datastores = append(spec.Datastores, ds.Value)
+	}
+	for _, p := range s.Profile {
+		if d, ok := p.(*vim.VirtualMachineDefinedProfileSpec); ok && d != nil {
+			spec.PolicyID = d.ProfileId
+		}
+	}
+	if spec.PolicyID != "" && f.cfg.Policies != nil && !f.cfg.Policies(spec.PolicyID) {
+		return spec, &cns.Error{Kind: cns.InvalidArgument, Field: "profile", Value: spec.PolicyID, Reason: "no such storage policy"}
+	}
+	if s.VolumeId != nil && s.VolumeId.Id != "" {
+		if !isUUID(s.VolumeId.Id) {
+			return spec, &cns.Error{Kind: cns.InvalidArgument, Field: "volumeId", Value: s.VolumeId.Id, Reason: "allowed is a uuid in lower case"}
+		}
+		spec.ID, spec.CallerID = s.VolumeId.Id, true
+	}
+	switch src := s.VolumeSource.(type) {
+	case nil:
+	case *cnstypes.CnsSnapshotVolumeSource:
+		if src.LinkedClone {
+			return spec, &cns.Error{Kind: cns.NotSupported, Field: "volumeSource.linkedClone", Value: "true", Reason: "linked clones are not simulated"}
+		}
+		spec.Source = &cns.Source{Volume: src.VolumeId.Id, Snapshot: src.SnapshotId.Id}
+	default:
+		return spec, &cns.Error{Kind: cns.InvalidArgument, Field: "volumeSource", Reason: "allowed is CnsSnapshotVolumeSource"}
+	}
+	var err error
+	spec.Metadata, err = metadata(s.Metadata)
+	return spec, err
+}
+
+// diskOfURL finds the disk that a datastore URL path means, e.g.
+// https://vc/folder/fcd/<id>.vmdk?dcPath=DC0&dsName=ds.
+func diskOfURL(s string) (string, error) {
+	u, err := url.Parse(s)
+	if err == nil {
+		if id, ok := strings.CutSuffix(path.Base(u.Path), ".vmdk"); ok && id != "" {
+			return id, nil
+		}
+	}
+	return "", &cns.Error{Kind: cns.InvalidArgument, Field: "backingDiskUrlPath", Value: s, Reason: "allowed is the URL of a .vmdk"}
+}

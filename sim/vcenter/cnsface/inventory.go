@@ -1,0 +1,370 @@
+package cnsface
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	vim "github.com/vmware/govmomi/vim25/types"
+
+	"github.com/csilab/csilab/sim/vcenter/cns"
+)
+
+// inventory is the vim25 side of a vCenter: datastores and the hardware of
+// VMs. It is the truth about both. It listens to the registry, so that what
+// others do to VMs shows in the core at once.
+type inventory struct {
+	face *Face
+	svc  *simulator.Service
+	vim  *simulator.Registry
+
+	mu         sync.Mutex
+	datastores []vim.ManagedObjectReference
+	unplugging map[string]bool // volumes whose disk the face itself is pulling
+}
+
+// handlerRef names the listener among the registry's; no object has it.
+var handlerRef = vim.ManagedObjectReference{Type: "CnsInventoryListener", Value: "csilab"}
+
+func newInventory(f *Face, s *simulator.Service) *inventory {
+	return &inventory{face: f, svc: s, vim: s.Context.Map, unplugging: map[string]bool{}}
+}
+
+// context is an identity under which objects of the registry are locked. Each
+// task needs one of its own: locks are shared within one.
+func (i *inventory) context() *simulator.Context {
+	c := *i.svc.Context
+	c.Context = i.face.ctx
+	c.Map = i.vim
+	return &c
+}
+
+// start takes over what there is and listens to what comes.
+func (i *inventory) start() {
+	i.vim.AddHandler(i)
+	for _, o := range i.vim.AllReference("") {
+		i.PutObject(nil, o)
+	}
+}
+
+// Reference implements simulator.RegisterObject.
+func (i *inventory) Reference() vim.ManagedObjectReference { return handlerRef }
+
+// PutObject implements simulator.RegisterObject.
+func (i *inventory) PutObject(_ *simulator.Context, o mo.Reference) {
+	switch o := o.(type) {
+	case *simulator.Datastore:
+		i.mu.Lock()
+		if ref := o.Reference(); !slices.Contains(i.datastores, ref) {
+			i.datastores = append(i.datastores, ref)
+		}
+		i.mu.Unlock()
+	case *simulator.VirtualMachine:
+		if o.Config != nil {
+			i.sync(&o.VirtualMachine)
+		}
+	}
+}
+
+// UpdateObject implements simulator.RegisterObject. The registry calls it with
+// the object locked and already changed.
+func (i *inventory) UpdateObject(_ *simulator.Context, o mo.Reference, changes []vim.PropertyChange) {
+	vm, ok := o.(*mo.VirtualMachine)
+	if !ok || vm.Config == nil {
+		return
+	}
+	for _, c := range changes {
+		if c.Name == "config" || strings.HasPrefix(c.Name, "config.hardware") {
+			i.sync(vm)
+			return
+		}
+	}
+}
+
+// RemoveObject implements simulator.RegisterObject. The disks of a VM that is
+// deleted stay as volumes: CNS sets keepAfterDeleteVm
+// (kubernetes-sigs/vsphere-csi-driver#221, PR #2129).
+func (i *inventory) RemoveObject(_ *simulator.Context, ref vim.ManagedObjectReference) {
+	switch ref.Type {
+	case "VirtualMachine":
+		uuid := ""
+		if vm, ok := i.vm(ref); ok && vm.Config != nil {
+			uuid = vm.Config.Uuid
+		}
+		i.hold(ref.Value, uuid, nil)
+	case "Datastore":
+		i.mu.Lock()
+		i.datastores = slices.DeleteFunc(i.datastores, func(r vim.ManagedObjectReference) bool { return r == ref })
+		i.mu.Unlock()
+	}
+}
+
+func (i *inventory) sync(vm *mo.VirtualMachine) { i.hold(vm.Self.Value, vm.Config.Uuid, hardware(vm)) }
+
+// hold makes the core agree with a VM's hardware, and pulls disks that are
+// gone from it without the face's doing out of the node.
+func (i *inventory) hold(vm, uuid string, hw []cns.Attachment) {
+	f := i.face
+	f.mu.Lock()
+	lost := f.core.Sync(vm, hw)
+	f.mu.Unlock()
+	for _, a := range lost {
+		i.mu.Lock()
+		own := i.unplugging[a.Volume]
+		i.mu.Unlock()
+		if own || f.cfg.Hardware == nil {
+			continue
+		}
+		f.spawn(func() {
+			unlock, err := f.volumes.lock(f.ctx, a.Volume)
+			if err != nil {
+				return
+			}
+			defer unlock()
+			f.mu.Lock()
+			again, held := f.core.Attachment(a.Volume)
+			f.mu.Unlock()
+			if held && again.VM == vm {
+				return // plugged in again meanwhile
+			}
+			if err := f.cfg.Hardware.Detach(f.ctx, uuid, undash(a.DiskUUID)); err != nil {
+				f.log.Debug("pull a disk that left its VM", "vm", vm, "volume", a.Volume, "err", err)
+			}
+		})
+	}
+}
+
+// hardware lists the disks of a VM that carry the id of a first class disk.
+func hardware(vm *mo.VirtualMachine) []cns.Attachment {
+	var out []cns.Attachment
+	bus := map[int32]int32{}
+	for _, d := range vm.Config.Hardware.Device {
+		if c, ok := d.(vim.BaseVirtualSCSIController); ok {
+			bus[c.GetVirtualSCSIController().Key] = c.GetVirtualSCSIController().BusNumber
+		}
+	}
+	for _, d := range vm.Config.Hardware.Device {
+		disk, ok := d.(*vim.VirtualDisk)
+		if !ok || disk.VDiskId == nil {
+			continue
+		}
+		a := cns.Attachment{Volume: disk.VDiskId.Id, VM: vm.Self.Value}
+		a.Controller, a.Bus = disk.ControllerKey, bus[disk.ControllerKey]
+		if disk.UnitNumber != nil {
+			a.Unit = *disk.UnitNumber
+		}
+		if b, ok := disk.Backing.(*vim.VirtualDiskFlatVer2BackingInfo); ok {
+			a.DiskUUID = b.Uuid
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func (i *inventory) vm(ref vim.ManagedObjectReference) (*simulator.VirtualMachine, bool) {
+	vm, ok := i.vim.Get(ref).(*simulator.VirtualMachine)
+	return vm, ok
+}
+
+// machine is a VM as a command needs it.
+type machine struct {
+	cns.VM
+	ref  vim.ManagedObjectReference
+	obj  *simulator.VirtualMachine
+	uuid string // BIOS uuid
+}
+
+// look reads a VM. Errors: ManagedObjectNotFound.
+func (i *inventory) look(c *simulator.Context, ref vim.ManagedObjectReference) (machine, error) {
+	vm, ok := i.vm(ref)
+	if !ok {
+		return machine{}, &wireError{gone(ref)}
+	}
+	m := machine{ref: ref, obj: vm}
+	built := false
+	c.WithLock(vm, func() { // nothing in here may panic: the lock would stay
+		m.ID, m.Name, m.State = ref.Value, vm.Name, cns.Power(vm.Runtime.PowerState)
+		if vm.Runtime.Host != nil {
+			m.Host = vm.Runtime.Host.Value
+		}
+		if vm.Config == nil {
+			return
+		}
+		built = true
+		m.uuid = strings.ToLower(vm.Config.Uuid)
+		at := map[int32]int{}
+		for _, d := range vm.Config.Hardware.Device {
+			if s, ok := d.(vim.BaseVirtualSCSIController); ok {
+				b := s.GetVirtualSCSIController()
+				at[b.Key] = len(m.Controllers)
+				m.Controllers = append(m.Controllers, cns.Controller{Key: b.Key, Bus: b.BusNumber})
+			}
+		}
+		for _, d := range vm.Config.Hardware.Device {
+			b := d.GetVirtualDevice()
+			if n, ok := at[b.ControllerKey]; ok && b.UnitNumber != nil {
+				m.Controllers[n].Used = append(m.Controllers[n].Used, *b.UnitNumber)
+			}
+		}
+	})
+	if !built {
+		return machine{}, &wireError{gone(ref)}
+	}
+	return m, nil
+}
+
+// plug adds a disk to a VM's hardware, with a controller for it when asked to.
+func (i *inventory) plug(c *simulator.Context, m machine, v cns.Volume, a cns.Attachment, addController bool) {
+	c.WithLock(m.obj, func() {
+		devices := slices.Clone(m.obj.Config.Hardware.Device)
+		keys := map[int32]bool{}
+		for _, d := range devices {
+			keys[d.GetVirtualDevice().Key] = true
+		}
+		free := func(key int32) int32 {
+			for keys[key] {
+				key++
+			}
+			keys[key] = true
+			return key
+		}
+		if addController {
+			a.Controller = free(a.Controller)
+			s := &vim.ParaVirtualSCSIController{}
+			s.Key = a.Controller
+			s.BusNumber = a.Bus
+			s.SharedBus = vim.VirtualSCSISharingNoSharing
+			s.ScsiCtlrUnitNumber = 7
+			s.HotAddRemove = vim.NewBool(true)
+			s.DeviceInfo = &vim.Description{Label: "SCSI controller " + itoa(a.Bus), Summary: "VMware paravirtual SCSI"}
+			devices = append(devices, s)
+		}
+		disk := &vim.VirtualDisk{
+			CapacityInKB:    v.CapacityMB << 10,
+			CapacityInBytes: v.CapacityMB << 20,
+			VDiskId:         &vim.ID{Id: v.ID},
+		}
+		disk.Key = free(2000 + a.Bus*16 + a.Unit)
+		disk.ControllerKey = a.Controller
+		disk.UnitNumber = vim.NewInt32(a.Unit)
+		disk.DeviceInfo = &vim.Description{Label: "Hard disk " + itoa(a.Bus*15+a.Unit+1), Summary: itoa(int32(v.CapacityMB)) + " MB"}
+		b := &vim.VirtualDiskFlatVer2BackingInfo{
+			DiskMode:        string(vim.VirtualDiskModeIndependent_persistent),
+			Uuid:            a.DiskUUID,
+			ThinProvisioned: vim.NewBool(true),
+		}
+		b.FileName = v.DiskPath
+		b.Datastore = &vim.ManagedObjectReference{Type: "Datastore", Value: v.Datastore}
+		b.BackingObjectId = &v.ID
+		disk.Backing = b
+		i.setDevices(c, m.obj, append(devices, disk))
+	})
+}
+
+// unplug takes a volume's disk out of a VM's hardware.
+func (i *inventory) unplug(c *simulator.Context, m machine, volume string) {
+	i.mu.Lock()
+	i.unplugging[volume] = true
+	i.mu.Unlock()
+	defer func() {
+		i.mu.Lock()
+		delete(i.unplugging, volume)
+		i.mu.Unlock()
+	}()
+	c.WithLock(m.obj, func() {
+		devices := slices.DeleteFunc(slices.Clone(m.obj.Config.Hardware.Device), func(d vim.BaseVirtualDevice) bool {
+			disk, ok := d.(*vim.VirtualDisk)
+			return ok && disk.VDiskId != nil && disk.VDiskId.Id == volume
+		})
+		if len(devices) != len(m.obj.Config.Hardware.Device) {
+			i.setDevices(c, m.obj, devices)
+		}
+	})
+}
+
+// resize sets the size of a volume's disk in a VM's hardware.
+func (i *inventory) resize(c *simulator.Context, m machine, v cns.Volume) {
+	c.WithLock(m.obj, func() {
+		devices := slices.Clone(m.obj.Config.Hardware.Device)
+		for n, d := range devices {
+			if disk, ok := d.(*vim.VirtualDisk); ok && disk.VDiskId != nil && disk.VDiskId.Id == v.ID {
+				grown := *disk // whoever reads the old one goes on undisturbed
+				grown.CapacityInKB, grown.CapacityInBytes = v.CapacityMB<<10, v.CapacityMB<<20
+				devices[n] = &grown
+			}
+		}
+		i.setDevices(c, m.obj, devices)
+	})
+}
+
+func (i *inventory) setDevices(c *simulator.Context, vm *simulator.VirtualMachine, devices []vim.BaseVirtualDevice) {
+	var disks int32
+	for _, d := range devices {
+		if _, ok := d.(*vim.VirtualDisk); ok {
+			disks++
+		}
+	}
+	c.Update(vm, []vim.PropertyChange{
+		{Name: "config.hardware.device", Val: devices},
+		{Name: "summary.config.numVirtualDisks", Val: disks},
+	})
+}
+
+// refresh tells the core about the datastores as they are now.
+func (i *inventory) refresh(c *simulator.Context) {
+	i.mu.Lock()
+	refs := slices.Clone(i.datastores)
+	i.mu.Unlock()
+	for _, ref := range refs {
+		ds, ok := i.vim.Get(ref).(*simulator.Datastore)
+		if !ok {
+			continue
+		}
+		var d cns.Datastore
+		var free int64
+		c.WithLock(ds, func() {
+			d = cns.Datastore{
+				ID:           ref.Value,
+				Name:         ds.Name,
+				URL:          ds.Summary.Url,
+				CapacityMB:   ds.Summary.Capacity >> 20,
+				Inaccessible: !ds.Summary.Accessible,
+				Maintenance:  ds.Summary.MaintenanceMode != "" && ds.Summary.MaintenanceMode != string(vim.DatastoreSummaryMaintenanceModeStateNormal),
+			}
+			free = ds.Summary.FreeSpace >> 20
+			for _, h := range ds.Host {
+				d.Hosts = append(d.Hosts, h.Key.Value)
+			}
+		})
+		i.face.mu.Lock()
+		if old, _, known := i.face.core.Datastore(d.ID); known {
+			d.ReservedMB = old.ReservedMB
+		} else {
+			d.ReservedMB = d.CapacityMB - free
+		}
+		i.face.core.PutDatastore(d)
+		i.face.mu.Unlock()
+	}
+}
+
+// account shows in the inventory what is free on a datastore.
+func (i *inventory) account(c *simulator.Context, datastore string) {
+	ds, ok := i.vim.Get(vim.ManagedObjectReference{Type: "Datastore", Value: datastore}).(*simulator.Datastore)
+	if !ok {
+		return
+	}
+	c.WithLock(ds, func() {
+		i.face.mu.Lock()
+		_, free, known := i.face.core.Datastore(datastore)
+		i.face.mu.Unlock()
+		if !known {
+			return
+		}
+		c.Update(ds, []vim.PropertyChange{{Name: "summary.freeSpace", Val: free << 20}})
+		if ds.Info != nil {
+			ds.Info.GetDatastoreInfo().FreeSpace = free << 20
+		}
+	})
+}
