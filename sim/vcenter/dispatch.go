@@ -1,0 +1,310 @@
+package vcenter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/csilab/csilab/sim/fault"
+)
+
+// request is one SOAP call on its way. vcsim's own dispatcher
+// (govmomi v0.56.0 simulator/simulator.go ServeSDK) loses what this lab needs:
+// the caller's context, a session that can die, and the process when a method
+// panics.
+type request struct {
+	path   string
+	agent  string
+	addr   string
+	cookie string // of HTTP; the SOAP header's wins on the endpoints that use it
+	login  string // key of the session that this request opened
+	method *simulator.Method
+	reg    *simulator.Registry
+	ctx    context.Context // ends with the request; carries the cause
+}
+
+type requestKey struct{}
+
+// requestOf finds the request that a simulator method runs for. It is nil for
+// calls that the lab makes itself.
+func requestOf(ctx context.Context) *request {
+	r, _ := ctx.Value(requestKey{}).(*request)
+	return r
+}
+
+// lifetime is the context that simulator methods get: tasks outlive their
+// request, so it ends with the server; its values are the request's.
+type lifetime struct {
+	context.Context
+	values context.Context
+}
+
+func (l lifetime) Value(key any) any {
+	if v := l.values.Value(key); v != nil {
+		return v
+	}
+	return l.Context.Value(key)
+}
+
+// optOut takes an object out of vcsim's lock per object: it has its own.
+type optOut struct{}
+
+func (*optOut) Lock()   {}
+func (*optOut) Unlock() {}
+
+// registry is the one that serves an endpoint.
+func (v *VCenter) registry(path string) *simulator.Registry {
+	return v.base.For(path).Map
+}
+
+// context makes a simulator context for a call. Locks are held by context, so
+// each call needs its own.
+func (v *VCenter) context(ctx context.Context, reg *simulator.Registry, s *session) *simulator.Context {
+	c := *v.base
+	c.Context = lifetime{v.ctx, ctx}
+	c.Map = reg
+	c.Session = nil
+	if s != nil {
+		us := s.Session
+		c.Session = &us
+	}
+	return &c
+}
+
+// internal makes a context for what the lab itself does to the inventory.
+func (v *VCenter) internal() *simulator.Context {
+	return v.context(v.ctx, v.vim, v.self)
+}
+
+// anonymous lists what may be called without a session.
+var anonymous = map[string]bool{
+	"Login": true, "LoginByToken": true,
+	"RetrieveServiceContent": true, "PbmRetrieveServiceContent": true, "RetrieveContent": true,
+	"RetrieveProperties": true, "RetrievePropertiesEx": true,
+}
+
+// call runs a decoded request. Whatever goes wrong in a method, the caller gets
+// a fault and the process lives.
+func (v *VCenter) call(r *request, s *session) (res soap.HasFault) {
+	m := r.method
+	ctx := v.context(context.WithValue(r.ctx, requestKey{}, r), r.reg, s)
+	ctx.Header = m.Header
+	ctx.Caller = &m.This
+	refuse := func(f types.BaseMethodFault) soap.HasFault {
+		return replyFault{simulator.Fault("", f)}
+	}
+	if s == nil && !anonymous[m.Name] {
+		return refuse(&types.NotAuthenticated{NoPermission: types.NoPermission{Object: &m.This, PrivilegeId: "System.View"}})
+	}
+	handler := v.receiver(ctx, r, s)
+	if handler == nil {
+		return refuse(&types.ManagedObjectNotFound{Obj: m.This})
+	}
+	fn := reflect.ValueOf(handler).MethodByName(methodName(m.Name))
+	if !callable(fn, m.Body) {
+		return refuse(&types.MethodNotFound{Receiver: m.This, Method: m.Name})
+	}
+	if e, ok := handler.(mo.Entity); ok && slices.Contains(e.Entity().DisabledMethod, m.Name) {
+		return refuse(&types.MethodDisabled{})
+	}
+	if f := v.guard(ctx, m); f != nil {
+		return refuse(f)
+	}
+	args := []reflect.Value{reflect.ValueOf(m.Body)}
+	if fn.Type().NumIn() == 2 {
+		args = []reflect.Value{reflect.ValueOf(ctx), args[0]}
+	}
+	unlock := ctx.Map.AcquireLock(ctx, handler)
+	defer func() {
+		unlock()
+		if p := recover(); p != nil {
+			v.log.Error("method panicked", "method", m.Name, "this", m.This.String(), "panic", p, "stack", string(debug.Stack()))
+			res = replyFault{simulator.Fault(fmt.Sprintf("A general system error occurred: %v", p), &types.SystemError{Reason: "internal error in " + m.Name})}
+		}
+	}()
+	return fn.Call(args)[0].Interface().(soap.HasFault)
+}
+
+// methodName maps a method of the API to the Go method of vcsim.
+func methodName(name string) string {
+	if name == "" {
+		return ""
+	}
+	name = strings.ToUpper(name[:1]) + name[1:]
+	if base, ok := strings.CutSuffix(name, "_Task"); ok {
+		name = base + "Task"
+	}
+	return name
+}
+
+var hasFault = reflect.TypeFor[soap.HasFault]()
+
+// callable says whether fn is a method of the API that takes body: objects
+// have other exported methods, which must not be reachable from outside.
+func callable(fn reflect.Value, body any) bool {
+	if !fn.IsValid() {
+		return false
+	}
+	t := fn.Type()
+	n := t.NumIn()
+	return n >= 1 && n <= 2 && t.NumOut() == 1 && t.Out(0) == hasFault &&
+		reflect.TypeOf(body).AssignableTo(t.In(n-1)) &&
+		(n == 1 || t.In(0) == reflect.TypeFor[*simulator.Context]())
+}
+
+// receiver finds the object that a method is called on.
+func (v *VCenter) receiver(ctx *simulator.Context, r *request, s *session) mo.Reference {
+	this := r.method.This
+	if r.reg == v.vim {
+		switch this.Type {
+		case "SessionManager":
+			if v.vim.Get(this) != nil {
+				switch r.method.Name {
+				case "Login", "LoginByToken", "Logout", "TerminateSession", "SessionIsActive":
+					m := &sessionManager{ss: v.sessions, req: r}
+					m.Self = this
+					return m
+				}
+			}
+		case "ViewManager":
+			if r.method.Name == "CreateListView" && s != nil && v.vim.Get(this) != nil {
+				m := &viewManager{s: s}
+				m.Self = this
+				return m
+			}
+		case "VirtualMachine":
+			if vm, ok := v.vim.Get(this).(*simulator.VirtualMachine); ok {
+				switch r.method.Name {
+				case "PowerOnVM_Task", "PowerOffVM_Task", "SuspendVM_Task", "ResetVM_Task", "Destroy_Task", "UnregisterVM":
+					return &machine{VirtualMachine: vm, v: v}
+				}
+			}
+		}
+	}
+	if s != nil {
+		if o := s.Registry.Get(this); o != nil {
+			return o
+		}
+		if r.reg == v.vim {
+			return ctx.Session.Get(this)
+		}
+	}
+	o := r.reg.Get(this)
+	if o == nil && r.reg == v.vim && this == v.content.PropertyCollector {
+		return v.vim.Get(this)
+	}
+	return o
+}
+
+// sessionOf finds the session of a request by the SOAP header that the other
+// endpoints use or by the cookie of /sdk.
+func (v *VCenter) sessionOf(r *request) *session {
+	if c := r.method.Header.Cookie; c != nil && c.Value != "" {
+		if s := v.sessions.get(c.Value); s != nil {
+			return s
+		}
+	}
+	return v.sessions.get(r.cookie)
+}
+
+// serveSOAP answers a SOAP request at one of the endpoints.
+func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simulator.Registry) {
+	if hr.Method != http.MethodPost {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	body, err := readBody(w, hr)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	r := &request{path: hr.URL.Path, agent: hr.UserAgent(), reg: reg, ctx: hr.Context()}
+	r.addr, _, _ = net.SplitHostPort(hr.RemoteAddr)
+	if c, err := hr.Cookie(soap.SessionCookieName); err == nil {
+		r.cookie = c.Value
+	}
+	var res soap.HasFault
+	r.method, err = decode(reg.Namespace, body)
+	if err != nil {
+		res = replyFault{simulator.Fault(err.Error(), &types.InvalidRequest{})}
+	} else {
+		if r.method.Name == "Fetch" {
+			// vcsim answers Fetch, which any object has, at the property collector.
+			r.method.This = v.content.PropertyCollector
+		}
+		err = v.in.Do(hr.Context(), v.describe(r), func(ctx context.Context) error {
+			r.ctx = ctx
+			res = v.call(r, v.sessionOf(r))
+			return faultError(res)
+		})
+		switch {
+		case err == nil:
+		case errors.Is(err, fault.ErrDrop), errors.Is(err, fault.ErrCrashed):
+			panic(http.ErrAbortHandler)
+		default:
+			if f, ok := asFault(err); ok {
+				res = replyFault{f}
+			} else if hr.Context().Err() != nil {
+				panic(http.ErrAbortHandler)
+			} else {
+				res = replyFault{simulator.Fault("A general system error occurred: "+err.Error(), &types.SystemError{Reason: err.Error()})}
+			}
+		}
+	}
+	out, ok, err := encode(reg.Namespace, res)
+	if err != nil {
+		v.log.Error("encode", "err", err)
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	if r.login != "" && ok {
+		http.SetCookie(w, &http.Cookie{Name: soap.SessionCookieName, Value: r.login, Path: "/", HttpOnly: true, Secure: v.url.Scheme == "https"})
+	}
+	w.Header().Set("Content-Type", "text/xml; charset=utf-8")
+	if !ok {
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+	_, _ = w.Write(out)
+}
+
+// decode reads the envelope of a request. UnmarshalBody trusts its input in
+// places (a body type without This, for one).
+func decode(namespace string, body []byte) (m *simulator.Method, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			m, err = nil, fmt.Errorf("malformed request: %v", p)
+		}
+	}()
+	return simulator.UnmarshalBody(typeFunc(namespace), body)
+}
+
+// local makes calls from within the process without encoding them.
+type local struct{ v *VCenter }
+
+// RoundTrip implements soap.RoundTripper.
+func (l local) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
+	in := reflect.ValueOf(req).Elem().FieldByName("Req")
+	r := &request{path: vim25.Path, reg: l.v.vim, ctx: ctx, method: &simulator.Method{
+		Name: in.Elem().Type().Name(),
+		This: in.Elem().FieldByName("This").Interface().(types.ManagedObjectReference),
+		Body: in.Interface(),
+	}}
+	out := l.v.call(r, l.v.selfSession)
+	if f := out.Fault(); f != nil {
+		return soap.WrapSoapFault(localize(f))
+	}
+	reflect.ValueOf(res).Elem().FieldByName("Res").Set(reflect.ValueOf(out).Elem().FieldByName("Res"))
+	return nil
+}

@@ -1,0 +1,406 @@
+package vcenter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/simulator/esx"
+	"github.com/vmware/govmomi/simulator/vpx"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// datacenter is the name of the one datacenter.
+const datacenter = "DC0"
+
+// hostsPerCluster is how many hosts a cluster has: enough that a datastore is
+// shared and a VM has somewhere else to go.
+const hostsPerCluster = 2
+
+// zone is a cluster with its hosts. Without zones there is one.
+type zone struct {
+	name    string // of the zone; "" when there are none
+	cluster *simulator.ClusterComputeResource
+	hosts   []*simulator.HostSystem
+	vms     int // placed so far
+}
+
+// inventory is what build made. It changes with AddVM and DeleteVM only, under
+// VCenter.mu.
+type inventory struct {
+	dc         *simulator.Datacenter
+	zones      []*zone
+	datastores []*simulator.Datastore
+	network    ref
+	vms        map[string]*simulator.VirtualMachine // by node name
+}
+
+// newService makes an empty vCenter. The managers of vcsim share templates
+// between instances; what they change is copied.
+func newService(cfg Config) (*simulator.Service, types.ServiceContent) {
+	content := vpx.ServiceContent
+	build := "24022515" // of 8.0 Update 3
+	content.About.Version = cfg.Version
+	content.About.ApiVersion = apiVersion(cfg.Version)
+	content.About.Build = build
+	content.About.FullName = fmt.Sprintf("VMware vCenter Server %s build-%s", cfg.Version, build)
+	content.About.LicenseProductVersion = strings.Join(strings.Split(cfg.Version, ".")[:2], ".")
+	ctx := simulator.NewContext()
+	ctx, si := simulator.NewServiceInstance(ctx, content, vpx.RootFolder)
+	si.Content.About.InstanceUuid = uuidOf(cfg.Seed, "vcenter", "instance")
+	settings := ctx.Map.OptionManager()
+	own := make([]types.BaseOptionValue, len(settings.Setting))
+	for i, s := range settings.Setting {
+		c := *s.GetOptionValue()
+		own[i] = &c
+	}
+	settings.Setting = own
+	return simulator.New(ctx, si), si.Content
+}
+
+// apiVersion has four parts: 8.0.3 is API 8.0.3.0.
+func apiVersion(version string) string {
+	if strings.Count(version, ".") < 3 {
+		return version + ".0"
+	}
+	return version
+}
+
+// build makes the inventory: in the same order each time, so that references
+// are the same for the same configuration.
+func (v *VCenter) build() error {
+	ctx := v.internal()
+	root := v.vim.Get(v.content.RootFolder).(*simulator.Folder)
+	body := root.CreateDatacenter(ctx, &types.CreateDatacenter{This: root.Self, Name: datacenter})
+	if f := body.Fault(); f != nil {
+		return fmt.Errorf("vcenter: datacenter: %s", f.String)
+	}
+	v.inv.dc = v.vim.Get(body.(*methods.CreateDatacenterBody).Res.Returnval).(*simulator.Datacenter)
+	if len(v.inv.dc.Network) > 0 {
+		v.inv.network = v.inv.dc.Network[0]
+	}
+	for _, z := range zonesOf(v.cfg.Nodes) {
+		if err := v.addZone(z); err != nil {
+			return err
+		}
+	}
+	for _, d := range v.cfg.Datastores {
+		v.addDatastore(d)
+	}
+	for _, n := range v.cfg.Nodes {
+		if err := v.addVM(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// zonesOf lists the zones of the nodes in order of appearance; nodes without
+// one make a zone of their own, "".
+func zonesOf(nodes []Node) []string {
+	var zs []string
+	for _, n := range nodes {
+		if !slices.Contains(zs, n.Zone) {
+			zs = append(zs, n.Zone)
+		}
+	}
+	if len(zs) == 0 {
+		zs = []string{""}
+	}
+	return zs
+}
+
+func (v *VCenter) addZone(name string) error {
+	ctx := v.internal()
+	cluster := fmt.Sprintf("%s_C%d", datacenter, len(v.inv.zones))
+	folder := v.vim.Get(v.inv.dc.HostFolder).(*simulator.Folder)
+	body := folder.CreateClusterEx(ctx, &types.CreateClusterEx{This: folder.Self, Name: cluster})
+	if f := body.Fault(); f != nil {
+		return fmt.Errorf("vcenter: cluster %s: %s", cluster, f.String)
+	}
+	c := v.vim.Get(body.(*methods.CreateClusterExBody).Res.Returnval).(*simulator.ClusterComputeResource)
+	z := &zone{name: name, cluster: c}
+	for i := range hostsPerCluster {
+		host := fmt.Sprintf("%s_H%d", cluster, i)
+		ctx := v.internal()
+		task := c.AddHostTask(ctx, &types.AddHost_Task{This: c.Self, AsConnected: true, Spec: types.HostConnectSpec{HostName: host}})
+		info, err := v.finished(task.(*methods.AddHost_TaskBody).Res.Returnval)
+		if err != nil {
+			return fmt.Errorf("vcenter: host %s: %w", host, err)
+		}
+		h := v.vim.Get(info.Result.(ref)).(*simulator.HostSystem)
+		id := uuidOf(v.cfg.Seed, "host", host)
+		h.Summary.Hardware.Uuid, h.Hardware.SystemInfo.Uuid = id, id
+		h.Datastore, h.Vm = nil, nil
+		z.hosts = append(z.hosts, h)
+	}
+	v.inv.zones = append(v.inv.zones, z)
+	return nil
+}
+
+// addDatastore puts a datastore on the hosts of its zones.
+func (v *VCenter) addDatastore(d Datastore) {
+	ctx := v.internal()
+	url := datastoreURL(v.cfg.Seed, d.Name)
+	id := strings.TrimSuffix(strings.TrimPrefix(url, "ds:///vmfs/volumes/"), "/")
+	ds := &simulator.Datastore{}
+	ds.Name = d.Name
+	ds.Parent = &v.inv.dc.DatastoreFolder
+	info := types.DatastoreInfo{Name: d.Name, Url: url, FreeSpace: d.CapacityBytes, MaxFileSize: 62 << 40, MaxVirtualDiskCapacity: 62 << 40, Timestamp: types.NewTime(time.Now())}
+	volume := types.HostFileSystemVolume{Type: d.Type, Name: d.Name, Capacity: d.CapacityBytes}
+	switch d.Type {
+	case "VMFS":
+		ds.Info = &types.VmfsDatastoreInfo{DatastoreInfo: info, Vmfs: &types.HostVmfsVolume{
+			HostFileSystemVolume: volume, BlockSizeMb: 1, BlockSize: 1024, MajorVersion: 6, Version: "6.82", Uuid: id,
+			Extent: []types.HostScsiDiskPartition{{DiskName: "naa." + strings.ReplaceAll(id, "-", ""), Partition: 1}},
+		}}
+	case "NFS", "NFS41":
+		ds.Info = &types.NasDatastoreInfo{DatastoreInfo: info, Nas: &types.HostNasVolume{HostFileSystemVolume: volume, RemoteHost: "nfs.csilab.invalid", RemotePath: "/" + d.Name}}
+	case "vsan":
+		ds.Info = &types.VsanDatastoreInfo{DatastoreInfo: info, MembershipUuid: id}
+	default:
+		ds.Info = &info
+	}
+	yes := true
+	ds.Summary = types.DatastoreSummary{
+		Name: d.Name, Url: url, Capacity: d.CapacityBytes, FreeSpace: d.CapacityBytes,
+		Accessible: true, MultipleHostAccess: &yes, Type: d.Type,
+		MaintenanceMode: string(types.DatastoreSummaryMaintenanceModeStateNormal),
+	}
+	ds.Capability = types.DatastoreCapability{
+		DirectoryHierarchySupported: true, PerFileThinProvisioningSupported: true,
+		RawDiskMappingsSupported: d.Type == "VMFS", StorageIORMSupported: true,
+		SeSparseSupported: &yes, TopLevelDirectoryCreateSupported: types.NewBool(d.Type != "vsan"),
+		VmfsSparseSupported: types.NewBool(d.Type == "VMFS"), VsanSparseSupported: types.NewBool(d.Type == "vsan"),
+	}
+	self := v.vim.Put(ds).Reference()
+	ds.Summary.Datastore = &ds.Self
+	for _, z := range v.inv.zones {
+		if len(d.Zones) > 0 && !slices.Contains(d.Zones, z.name) {
+			continue
+		}
+		for _, h := range z.hosts {
+			ds.Host = append(ds.Host, types.DatastoreHostMount{Key: h.Self, MountInfo: types.HostMountInfo{
+				Path: strings.TrimSuffix(strings.TrimPrefix(url, "ds://"), "/"), AccessMode: string(types.HostMountModeReadWrite), Mounted: &yes, Accessible: &yes,
+			}})
+			h.Datastore = append(h.Datastore, self)
+			if dss, ok := v.vim.Get(*h.ConfigManager.DatastoreSystem).(*simulator.HostDatastoreSystem); ok {
+				dss.Datastore = append(dss.Datastore, self)
+			}
+		}
+		z.cluster.Datastore = append(z.cluster.Datastore, self)
+	}
+	browser := &simulator.HostDatastoreBrowser{}
+	browser.Datastore = []ref{self}
+	ds.Browser = v.vim.Put(browser).Reference()
+	v.addChild(ctx, v.inv.dc.DatastoreFolder, self)
+	v.inv.dc.Datastore = append(v.inv.dc.Datastore, self)
+	v.inv.datastores = append(v.inv.datastores, ds)
+}
+
+func (v *VCenter) addChild(ctx *simulator.Context, folder, child ref) {
+	f := v.vim.Get(folder).(*simulator.Folder)
+	ctx.WithLock(f, func() {
+		ctx.Update(f, []types.PropertyChange{{Name: "childEntity", Val: append(slices.Clone(f.ChildEntity), child)}})
+	})
+}
+
+func (v *VCenter) zone(name string) *zone {
+	for _, z := range v.inv.zones {
+		if z.name == name {
+			return z
+		}
+	}
+	return nil
+}
+
+// addVM makes the VM of a node. vcsim's CreateVM would make files.
+func (v *VCenter) addVM(n Node) error {
+	if v.inv.vms[n.Name] != nil {
+		return fmt.Errorf("vcenter: node %q exists", n.Name)
+	}
+	z := v.zone(n.Zone)
+	if z == nil {
+		return fmt.Errorf("vcenter: node %q: zone %q is none of those that the vCenter was started with", n.Name, n.Zone)
+	}
+	var ds *simulator.Datastore
+	for _, d := range v.inv.datastores {
+		if slices.Contains(z.cluster.Datastore, d.Self) {
+			ds = d
+			break
+		}
+	}
+	if ds == nil {
+		return fmt.Errorf("vcenter: node %q: no datastore is accessible from zone %q", n.Name, n.Zone)
+	}
+	ctx := v.internal()
+	host := z.hosts[z.vms%len(z.hosts)]
+	z.vms++
+	bios, instance := biosUUID(v.cfg.Seed, n.Name), instanceUUID(v.cfg.Seed, n.Name)
+	vmx := fmt.Sprintf("[%s] %s/%s.vmx", ds.Name, n.Name, n.Name)
+	dir := fmt.Sprintf("[%s] %s", ds.Name, n.Name)
+	now := time.Now()
+	power := types.VirtualMachinePowerStatePoweredOn
+	if n.PoweredOff {
+		power = types.VirtualMachinePowerStatePoweredOff
+	}
+	vm := &simulator.VirtualMachine{DataSets: map[string]*simulator.DataSet{}}
+	vm.Name = n.Name
+	vm.Parent = &v.inv.dc.VmFolder
+	vm.Config = &types.VirtualMachineConfigInfo{
+		ChangeVersion: "1", Modified: now, Name: n.Name, Uuid: bios, InstanceUuid: instance, Version: "vmx-20",
+		GuestId: "ubuntu64Guest", GuestFullName: "Ubuntu Linux (64-bit)", Firmware: "efi", CreateDate: &now,
+		Files:              types.VirtualMachineFileInfo{VmPathName: vmx, SnapshotDirectory: dir, SuspendDirectory: dir, LogDirectory: dir},
+		Tools:              &types.ToolsConfigInfo{},
+		BootOptions:        &types.VirtualMachineBootOptions{},
+		LatencySensitivity: &types.LatencySensitivity{Level: types.LatencySensitivitySensitivityLevelNormal},
+		// The driver needs the guest to see the ids of disks.
+		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: "disk.EnableUUID", Value: "TRUE"}},
+		Hardware:    types.VirtualHardware{NumCPU: 2, NumCoresPerSocket: types.NewInt32(1), MemoryMB: 4096, Device: v.devices(n.Name, ds)},
+	}
+	vm.Layout = &types.VirtualMachineFileLayout{}
+	vm.LayoutEx = &types.VirtualMachineFileLayoutEx{Timestamp: now}
+	vm.Storage = &types.VirtualMachineStorageInfo{Timestamp: now}
+	vm.Guest = &types.GuestInfo{HostName: n.Name, GuestState: "running", ToolsRunningStatus: "guestToolsRunning"}
+	vm.ResourcePool = z.cluster.ResourcePool
+	if z.cluster.EnvironmentBrowser != nil {
+		vm.EnvironmentBrowser = *z.cluster.EnvironmentBrowser
+	}
+	vm.Runtime = types.VirtualMachineRuntimeInfo{Host: &host.Self, ConnectionState: types.VirtualMachineConnectionStateConnected, PowerState: power, BootTime: &now}
+	vm.Datastore = []ref{ds.Self}
+	if v.inv.network.Value != "" {
+		vm.Network = []ref{v.inv.network}
+	}
+	vm.GuestHeartbeatStatus = types.ManagedEntityStatusGreen
+	vm.Summary = types.VirtualMachineSummary{
+		Runtime: vm.Runtime,
+		Guest:   &types.VirtualMachineGuestSummary{GuestId: vm.Config.GuestId, HostName: n.Name, ToolsRunningStatus: "guestToolsRunning"},
+		Config: types.VirtualMachineConfigSummary{
+			Name: n.Name, VmPathName: vmx, Uuid: bios, InstanceUuid: instance, GuestId: vm.Config.GuestId, GuestFullName: vm.Config.GuestFullName,
+			MemorySizeMB: 4096, NumCpu: 2, NumVirtualDisks: 1, NumEthernetCards: 1, HwVersion: "vmx-20",
+		},
+		Storage:       &types.VirtualMachineStorageSummary{Timestamp: now},
+		OverallStatus: types.ManagedEntityStatusGreen,
+	}
+	self := v.vim.Put(vm).Reference()
+	vm.Summary.Vm = &vm.Self
+	v.addChild(ctx, v.inv.dc.VmFolder, self)
+	v.vim.AddReference(ctx, host, &host.Vm, self)
+	v.vim.AddReference(ctx, ds, &ds.Vm, self)
+	if pool, ok := v.vim.Get(*z.cluster.ResourcePool).(*simulator.ResourcePool); ok {
+		v.vim.AddReference(ctx, pool, &pool.Vm, self)
+	}
+	v.inv.vms[n.Name] = vm
+	return nil
+}
+
+// Keys of devices, as vCenter numbers them.
+const (
+	pciController  = 100
+	scsiController = 1000
+	firstDisk      = 2000
+	firstNIC       = 4000
+)
+
+// devices is the hardware of a fresh VM: one paravirtual SCSI controller with
+// the boot disk in its first slot.
+func (v *VCenter) devices(node string, ds *simulator.Datastore) []types.BaseVirtualDevice {
+	label := func(s string) *types.Description { return &types.Description{Label: s, Summary: s} }
+	unit := func(n int32) *int32 { return &n }
+	yes := true
+	disk := identity(v.cfg.Seed, "boot disk", node)
+	mac := identity(v.cfg.Seed, "mac", node)
+	const capacity = 20 << 30
+	return object.VirtualDeviceList{
+		&types.VirtualIDEController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: 200, DeviceInfo: label("IDE 0")}}},
+		&types.VirtualIDEController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: 201, DeviceInfo: label("IDE 1")}, BusNumber: 1}},
+		&types.VirtualPS2Controller{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: esx.VirtualMachineDefaultDevicePS2ControllerKey, DeviceInfo: label("PS2 controller 0")}, Device: []int32{600, 700}}},
+		&types.VirtualPCIController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: pciController, DeviceInfo: label("PCI controller 0")}, Device: []int32{500, 12000, scsiController, firstNIC}}},
+		&types.VirtualSIOController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: 400, DeviceInfo: label("SIO controller 0")}}},
+		&types.VirtualKeyboard{VirtualDevice: types.VirtualDevice{Key: 600, DeviceInfo: label("Keyboard "), ControllerKey: 300, UnitNumber: unit(0)}},
+		&types.VirtualPointingDevice{VirtualDevice: types.VirtualDevice{Key: 700, DeviceInfo: label("Pointing device"), ControllerKey: 300, UnitNumber: unit(1)}},
+		&types.VirtualMachineVideoCard{VirtualDevice: types.VirtualDevice{Key: 500, DeviceInfo: label("Video card "), ControllerKey: pciController, UnitNumber: unit(0)}, VideoRamSizeInKB: 4096, NumDisplays: 1},
+		&types.VirtualMachineVMCIDevice{VirtualDevice: types.VirtualDevice{Key: 12000, DeviceInfo: label("VMCI device"), ControllerKey: pciController, UnitNumber: unit(17)}},
+		&types.ParaVirtualSCSIController{VirtualSCSIController: types.VirtualSCSIController{
+			VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{
+				Key: scsiController, DeviceInfo: label("SCSI controller 0"), ControllerKey: pciController, UnitNumber: unit(3),
+			}, Device: []int32{firstDisk}},
+			HotAddRemove: &yes, SharedBus: types.VirtualSCSISharingNoSharing, ScsiCtlrUnitNumber: 7,
+		}},
+		&types.VirtualDisk{
+			VirtualDevice: types.VirtualDevice{
+				Key: firstDisk, DeviceInfo: label("Hard disk 1"), ControllerKey: scsiController, UnitNumber: unit(0),
+				Backing: &types.VirtualDiskFlatVer2BackingInfo{
+					VirtualDeviceFileBackingInfo: types.VirtualDeviceFileBackingInfo{FileName: fmt.Sprintf("[%s] %s/%s.vmdk", ds.Name, node, node), Datastore: &ds.Self},
+					DiskMode:                     string(types.VirtualDiskModePersistent), ThinProvisioned: &yes, Uuid: pageUUID(disk),
+				},
+			},
+			CapacityInKB: capacity >> 10, CapacityInBytes: capacity,
+		},
+		&types.VirtualVmxnet3{VirtualVmxnet: types.VirtualVmxnet{VirtualEthernetCard: types.VirtualEthernetCard{
+			VirtualDevice: types.VirtualDevice{
+				Key: firstNIC, DeviceInfo: label("Network adapter 1"), ControllerKey: pciController, UnitNumber: unit(7),
+				Backing:     &types.VirtualEthernetCardNetworkBackingInfo{VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "VM Network"}},
+				Connectable: &types.VirtualDeviceConnectInfo{StartConnected: true, AllowGuestControl: true, Connected: true},
+			},
+			AddressType: "assigned", MacAddress: fmt.Sprintf("00:50:56:%02x:%02x:%02x", mac[0]|0x80&0xbf, mac[1], mac[2]),
+		}}},
+	}
+}
+
+// pageUUID formats the page 83 id of a virtual disk: VMware's start with 6000c29.
+func pageUUID(id [16]byte) string {
+	id[0], id[1], id[2], id[3] = 0x60, 0x00, 0xc2, 0x90|id[3]&0x0f
+	return dashed(id)
+}
+
+// finished waits until a task of vcsim has ended. Only build uses it: what
+// vcsim does there needs no time.
+func (v *VCenter) finished(task ref) (types.TaskInfo, error) {
+	t, ok := v.vim.Get(task).(*simulator.Task)
+	if !ok {
+		return types.TaskInfo{}, fmt.Errorf("no task %s", task.Value)
+	}
+	w := &taskWatch{task: task, changed: make(chan struct{}, 1)}
+	w.Self = ref{Type: "Task", Value: "csilab-wait-" + task.Value}
+	v.vim.AddHandler(w)
+	defer v.vim.RemoveHandler(w)
+	for {
+		var info types.TaskInfo
+		ctx := v.internal()
+		ctx.WithLock(t, func() { info = t.Info })
+		switch info.State {
+		case types.TaskInfoStateSuccess:
+			return info, nil
+		case types.TaskInfoStateError:
+			return info, &Fault{Fault: info.Error.Fault, Message: info.Error.LocalizedMessage}
+		}
+		select {
+		case <-w.changed:
+		case <-v.ctx.Done():
+			return info, v.ctx.Err()
+		}
+	}
+}
+
+type taskWatch struct {
+	mo.Task
+	task    ref
+	changed chan struct{}
+}
+
+func (w *taskWatch) PutObject(*simulator.Context, mo.Reference) {}
+func (w *taskWatch) RemoveObject(*simulator.Context, ref)       {}
+func (w *taskWatch) UpdateObject(_ *simulator.Context, o mo.Reference, _ []types.PropertyChange) {
+	if o.Reference() == w.task {
+		select {
+		case w.changed <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package vcenter
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// machine answers the methods of a VM that change its power or remove it.
+// vcsim's write log files and delete directories.
+type machine struct {
+	*simulator.VirtualMachine
+	v *VCenter
+}
+
+// Reference implements mo.Reference.
+func (m *machine) Reference() ref { return m.Self }
+
+func (m *machine) task(ctx *simulator.Context, name string, run func() types.BaseMethodFault) ref {
+	return simulator.CreateTask(m.VirtualMachine, name, func(*simulator.Task) (types.AnyType, types.BaseMethodFault) {
+		return nil, run()
+	}).Run(ctx)
+}
+
+// PowerOnVMTask implements PowerOnVM_Task.
+func (m *machine) PowerOnVMTask(ctx *simulator.Context, _ *types.PowerOnVM_Task) soap.HasFault {
+	return &methods.PowerOnVM_TaskBody{Res: &types.PowerOnVM_TaskResponse{Returnval: m.task(ctx, "powerOn", func() types.BaseMethodFault {
+		return m.power(ctx, types.VirtualMachinePowerStatePoweredOn)
+	})}}
+}
+
+// PowerOffVMTask implements PowerOffVM_Task.
+func (m *machine) PowerOffVMTask(ctx *simulator.Context, _ *types.PowerOffVM_Task) soap.HasFault {
+	return &methods.PowerOffVM_TaskBody{Res: &types.PowerOffVM_TaskResponse{Returnval: m.task(ctx, "powerOff", func() types.BaseMethodFault {
+		return m.power(ctx, types.VirtualMachinePowerStatePoweredOff)
+	})}}
+}
+
+// SuspendVMTask implements SuspendVM_Task.
+func (m *machine) SuspendVMTask(ctx *simulator.Context, _ *types.SuspendVM_Task) soap.HasFault {
+	return &methods.SuspendVM_TaskBody{Res: &types.SuspendVM_TaskResponse{Returnval: m.task(ctx, "suspend", func() types.BaseMethodFault {
+		return m.power(ctx, types.VirtualMachinePowerStateSuspended)
+	})}}
+}
+
+// ResetVMTask implements ResetVM_Task.
+func (m *machine) ResetVMTask(ctx *simulator.Context, _ *types.ResetVM_Task) soap.HasFault {
+	return &methods.ResetVM_TaskBody{Res: &types.ResetVM_TaskResponse{Returnval: m.task(ctx, "reset", func() types.BaseMethodFault {
+		if s := m.Runtime.PowerState; s != types.VirtualMachinePowerStatePoweredOn {
+			return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOn, ExistingState: s}
+		}
+		now := time.Now()
+		ctx.Update(m.VirtualMachine, []types.PropertyChange{{Name: "runtime.bootTime", Val: now}, {Name: "summary.runtime.bootTime", Val: now}})
+		return nil
+	})}}
+}
+
+// power changes the power state; the VM is locked by ctx.
+func (m *machine) power(ctx *simulator.Context, to types.VirtualMachinePowerState) types.BaseMethodFault {
+	is := m.Runtime.PowerState
+	if is == to || to == types.VirtualMachinePowerStateSuspended && is != types.VirtualMachinePowerStatePoweredOn {
+		want := to
+		if to == types.VirtualMachinePowerStateSuspended {
+			want = types.VirtualMachinePowerStatePoweredOn
+		}
+		return &types.InvalidPowerState{RequestedState: want, ExistingState: is}
+	}
+	changes := []types.PropertyChange{{Name: "runtime.powerState", Val: to}, {Name: "summary.runtime.powerState", Val: to}}
+	state := "notRunning"
+	if to == types.VirtualMachinePowerStatePoweredOn {
+		now := time.Now()
+		state = "running"
+		changes = append(changes, types.PropertyChange{Name: "runtime.bootTime", Val: now}, types.PropertyChange{Name: "summary.runtime.bootTime", Val: now})
+	}
+	changes = append(changes, types.PropertyChange{Name: "guest.guestState", Val: state})
+	ctx.Update(m.VirtualMachine, changes)
+	return nil
+}
+
+// DestroyTask implements Destroy_Task. Disks that CNS attached stay as
+// volumes: it sets keepAfterDeleteVm.
+func (m *machine) DestroyTask(ctx *simulator.Context, _ *types.Destroy_Task) soap.HasFault {
+	return &methods.Destroy_TaskBody{Res: &types.Destroy_TaskResponse{Returnval: m.task(ctx, "destroy", func() types.BaseMethodFault {
+		return m.remove(ctx)
+	})}}
+}
+
+// UnregisterVM implements the method of the API.
+func (m *machine) UnregisterVM(ctx *simulator.Context, _ *types.UnregisterVM) soap.HasFault {
+	if f := m.remove(ctx); f != nil {
+		return &methods.UnregisterVMBody{Fault_: simulator.Fault("", f)}
+	}
+	return &methods.UnregisterVMBody{Res: &types.UnregisterVMResponse{}}
+}
+
+func (m *machine) remove(ctx *simulator.Context) types.BaseMethodFault {
+	if s := m.Runtime.PowerState; s != types.VirtualMachinePowerStatePoweredOff {
+		return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: s}
+	}
+	v, self := m.v, m.Self
+	// In the inventory first: who still finds the reference gets
+	// ManagedObjectNotFound.
+	v.vim.Remove(ctx, self)
+	if h, ok := v.vim.Get(*m.Runtime.Host).(*simulator.HostSystem); ok {
+		v.vim.RemoveReference(ctx, h, &h.Vm, self)
+	}
+	if p, ok := v.vim.Get(*m.ResourcePool).(*simulator.ResourcePool); ok {
+		v.vim.RemoveReference(ctx, p, &p.Vm, self)
+	}
+	for _, r := range m.Datastore {
+		if d, ok := v.vim.Get(r).(*simulator.Datastore); ok {
+			v.vim.RemoveReference(ctx, d, &d.Vm, self)
+		}
+	}
+	if f, ok := v.vim.Get(v.inv.dc.VmFolder).(*simulator.Folder); ok {
+		ctx.WithLock(f, func() {
+			left := slices.DeleteFunc(slices.Clone(f.ChildEntity), func(r ref) bool { return r == self })
+			ctx.Update(f, []types.PropertyChange{{Name: "childEntity", Val: left}})
+		})
+	}
+	v.mu.Lock()
+	if v.inv.vms[m.Name] == m.VirtualMachine {
+		delete(v.inv.vms, m.Name)
+	}
+	v.mu.Unlock()
+	return nil
+}
+
+// AttachedDisk is a disk of CNS in the hardware of a VM.
+type AttachedDisk struct {
+	VolumeID      string
+	DiskUUID      string // 32 lower case hex digits, as the node sees it
+	ControllerKey int32
+	Unit          int32
+}
+
+func (v *VCenter) machineOf(node string) (*machine, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	vm := v.inv.vms[node]
+	if vm == nil {
+		return nil, fmt.Errorf("vcenter: no VM for node %q", node)
+	}
+	return &machine{vm, v}, nil
+}
+
+func (v *VCenter) power(node string, to types.VirtualMachinePowerState) error {
+	m, err := v.machineOf(node)
+	if err != nil {
+		return err
+	}
+	ctx := v.internal()
+	var f types.BaseMethodFault
+	ctx.WithLock(m.VirtualMachine, func() { f = m.power(ctx, to) })
+	if f != nil {
+		return fmt.Errorf("vcenter: node %q: %w", node, &Fault{Fault: f})
+	}
+	return nil
+}
+
+// PowerOff cuts the power of a node's VM, PowerOn and Suspend likewise. They
+// act on the inventory only: the node's host is the lab's to stop.
+func (v *VCenter) PowerOff(node string) error {
+	return v.power(node, types.VirtualMachinePowerStatePoweredOff)
+}
+
+// PowerOn starts a node's VM.
+func (v *VCenter) PowerOn(node string) error {
+	return v.power(node, types.VirtualMachinePowerStatePoweredOn)
+}
+
+// Suspend suspends a node's VM.
+func (v *VCenter) Suspend(node string) error {
+	return v.power(node, types.VirtualMachinePowerStateSuspended)
+}
+
+// DeleteVM powers a node's VM off where needed and removes it from the
+// inventory.
+func (v *VCenter) DeleteVM(node string) error {
+	m, err := v.machineOf(node)
+	if err != nil {
+		return err
+	}
+	ctx := v.internal()
+	var f types.BaseMethodFault
+	ctx.WithLock(m.VirtualMachine, func() {
+		if m.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
+			f = m.power(ctx, types.VirtualMachinePowerStatePoweredOff)
+		}
+		if f == nil {
+			f = m.remove(ctx)
+		}
+	})
+	if f != nil {
+		return fmt.Errorf("vcenter: node %q: %w", node, &Fault{Fault: f})
+	}
+	return nil
+}
+
+// AddVM adds a VM for a node. Its zone must be one that the vCenter was
+// started with.
+func (v *VCenter) AddVM(n Node) error {
+	if err := n.validate(); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.addVM(n)
+}
+
+// VMUUID is the BIOS uuid of a node's VM, lower case; "" when there is none.
+func (v *VCenter) VMUUID(node string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.inv.vms[node] == nil {
+		return ""
+	}
+	return biosUUID(v.cfg.Seed, node)
+}
+
+func (v *VCenter) nodeName(vm ref) string {
+	if m, ok := v.vim.Get(vm).(*simulator.VirtualMachine); ok {
+		return m.Name // never changes: Rename_Task is refused
+	}
+	return vm.Value
+}
+
+func (v *VCenter) nodeByUUID(uuid string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if n, ok := v.byUUID(uuid); ok {
+		return n
+	}
+	return uuid
+}
+
+func (v *VCenter) byUUID(uuid string) (string, bool) {
+	for n := range v.inv.vms {
+		if biosUUID(v.cfg.Seed, n) == uuid {
+			return n, true
+		}
+	}
+	return "", false
+}
+
+var _ mo.Reference = (*machine)(nil)

@@ -1,0 +1,495 @@
+// Package vcenter is a vCenter for a lab: vcsim's inventory with the lab's own
+// CNS (package cnsface), property collector, sessions and storage policies,
+// served over one listener. Every request passes the interceptor of the hop
+// vcenter.
+//
+// It differs from a vCenter in what it refuses: whatever would need files on a
+// datastore (creating VMs, FCD calls beside CNS, uploads) is NotSupported.
+package vcenter
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/types"
+	vslm "github.com/vmware/govmomi/vslm/simulator"
+
+	"github.com/csilab/csilab/sim/fault"
+	core "github.com/csilab/csilab/sim/vcenter/cns"
+	"github.com/csilab/csilab/sim/vcenter/cnsface"
+)
+
+// Node is a node of the cluster: a VM of the same name.
+type Node struct {
+	Name string
+	// Zone and Region are tags (categories k8s-zone and k8s-region) on the
+	// cluster that the VM runs in. Empty: no tag.
+	Zone, Region string
+	PoweredOff   bool
+}
+
+func (n Node) validate() error {
+	if n.Name == "" || strings.ContainsAny(n.Name, "/\\%[]") {
+		return fmt.Errorf(`vcenter: node name %q: allowed is what a VM name and a datastore path can hold, without / \ %% [ ]`, n.Name)
+	}
+	return nil
+}
+
+// Datastore is where volumes lie.
+type Datastore struct {
+	Name string
+	// Type is VMFS, NFS, NFS41, vsan or VVOL; empty means VMFS.
+	Type string
+	// CapacityBytes; 0 means 1 TiB.
+	CapacityBytes int64
+	// Zones whose hosts mount it; empty means all.
+	Zones []string
+}
+
+var datastoreTypes = []string{"VMFS", "NFS", "NFS41", "vsan", "VVOL"}
+
+// Config of a vCenter. The zero value is a vCenter 8.0.3 without nodes, with
+// two datastores, on a free port of 127.0.0.1 without TLS.
+type Config struct {
+	// Seed of all identities.
+	Seed uint64
+	// Version, e.g. "8.0.3" (the default). The upstream driver needs 6.7.3.
+	Version string
+	Nodes   []Node
+	// Datastores; none means two of type VMFS, "datastore-1" and "datastore-2".
+	Datastores []Datastore
+	// Policies; none means DefaultPolicies.
+	Policies []Policy
+	// User that may log in; empty means administrator@vsphere.local.
+	User string
+	// Password; empty means one derived from the seed, which keeps nobody out
+	// who knows the seed.
+	Password string
+	// Disks holds the content of volumes, Hardware plugs disks into nodes; see
+	// package cnsface. Nil: none.
+	Disks    cnsface.Disks
+	Hardware cnsface.Hardware
+	// In is the interceptor; nil lets all calls through unrecorded.
+	In *fault.Interceptor
+	// Component is who calls, for the ledger, where a client's User-Agent does
+	// not say csilab/<component>; empty means driver-controller.
+	Component string
+	// Listener to serve on; nil means a free port of 127.0.0.1. Close closes it.
+	Listener net.Listener
+	// TLS serves https, with Certificate or, where that is nil, a self-signed
+	// one, which StateDir keeps.
+	TLS         bool
+	Certificate *tls.Certificate
+	// TaskLatency of CNS tasks by method; see cnsface.Config.Latency.
+	TaskLatency map[string]time.Duration
+	// SnapshotLimit per volume; 0 means what vSphere allows, 32.
+	SnapshotLimit int
+	// StateDir keeps what must survive a restart of the lab: the numbers of
+	// tasks, which are never used again, the volumes and the certificate.
+	// Empty keeps nothing.
+	StateDir string
+	// Log of what goes wrong inside; nil drops it.
+	Log *slog.Logger
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Version == "" {
+		c.Version = "8.0.3"
+	}
+	if n := len(strings.Split(c.Version, ".")); n < 3 || n > 4 || strings.Trim(c.Version, "0123456789.") != "" {
+		return c, fmt.Errorf("vcenter: Version is %q, allowed are three or four numbers with dots, e.g. 8.0.3", c.Version)
+	}
+	if c.User == "" {
+		c.User = "administrator@vsphere.local"
+	}
+	if c.Password == "" {
+		id := identity(c.Seed, "password", c.User)
+		c.Password = fmt.Sprintf("Lab-%x", id[:9])
+	}
+	if c.Component == "" {
+		c.Component = "driver-controller"
+	}
+	if len(c.Datastores) == 0 {
+		c.Datastores = []Datastore{{Name: "datastore-1"}, {Name: "datastore-2"}}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	names := map[string]bool{}
+	for _, n := range c.Nodes {
+		if err := n.validate(); err != nil {
+			return c, err
+		}
+		if names[n.Name] {
+			return c, fmt.Errorf("vcenter: node name %q is given twice", n.Name)
+		}
+		names[n.Name] = true
+	}
+	zones := zonesOf(c.Nodes)
+	c.Datastores = slices.Clone(c.Datastores)
+	clear(names)
+	for i := range c.Datastores {
+		d := &c.Datastores[i]
+		if d.Name == "" || strings.ContainsAny(d.Name, "/\\%[]") || names[d.Name] {
+			return c, fmt.Errorf(`vcenter: datastore name %q: allowed are unique names without / \ %% [ ]`, d.Name)
+		}
+		names[d.Name] = true
+		if d.Type == "" {
+			d.Type = "VMFS"
+		}
+		if !slices.Contains(datastoreTypes, d.Type) {
+			return c, fmt.Errorf("vcenter: datastore %q: Type is %q, allowed are %s", d.Name, d.Type, strings.Join(datastoreTypes, ", "))
+		}
+		if d.CapacityBytes == 0 {
+			d.CapacityBytes = 1 << 40
+		}
+		if d.CapacityBytes < 0 {
+			return c, fmt.Errorf("vcenter: datastore %q: CapacityBytes is %d, allowed are 0 and more", d.Name, d.CapacityBytes)
+		}
+		for _, z := range d.Zones {
+			if !slices.Contains(zones, z) {
+				return c, fmt.Errorf("vcenter: datastore %q: zone %q is no node's; there are %q", d.Name, z, zones)
+			}
+		}
+	}
+	if len(c.Policies) == 0 {
+		c.Policies = DefaultPolicies()
+	}
+	for _, p := range c.Policies {
+		for _, d := range p.Datastores {
+			if !names[d] {
+				return c, fmt.Errorf("vcenter: policy %q: no datastore %q", p.Name, d)
+			}
+		}
+	}
+	return c, nil
+}
+
+// VCenter is a running vCenter. It is safe for concurrent use.
+type VCenter struct {
+	cfg   Config
+	log   *slog.Logger
+	in    *fault.Interceptor
+	epoch int64 // how often a lab with this StateDir was started before
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	stop   func() bool
+
+	svc         *simulator.Service
+	base        *simulator.Context // copied for each call
+	vim         *simulator.Registry
+	content     types.ServiceContent
+	watch       *watch
+	sessions    *sessions
+	selfSession *session // of the lab itself
+	self        *session
+	policies    *policies
+	rest        *restAPI
+	face        *cnsface.Face
+
+	url    *url.URL
+	cert   *tls.Certificate
+	server *http.Server
+	served chan struct{}
+
+	calls struct {
+		mu     sync.Mutex
+		closed bool
+		wg     sync.WaitGroup
+	}
+	closing sync.Once
+
+	mu  sync.Mutex // guards inv; taken before locks of objects, never held across a wait
+	inv inventory
+}
+
+// New starts a vCenter: when it returns requests are served. It ends with
+// Close or with ctx. Errors name the field of the configuration.
+func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
+	cfg, err = cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), served: make(chan struct{})}
+	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		if err != nil {
+			v.cancel()
+			if v.face != nil {
+				v.face.Close()
+			}
+			if cfg.Listener != nil {
+				cfg.Listener.Close()
+			}
+		}
+	}()
+	v.inv.vms = map[string]*simulator.VirtualMachine{}
+	state, err := v.loadState()
+	if err != nil {
+		return nil, err
+	}
+	v.svc, v.content = newService(cfg)
+	v.base, v.vim = v.svc.Context, v.svc.Context.Map
+	v.svc.RegisterSDK(v.vim)
+	v.sessions = &sessions{v: v, user: cfg.User, password: cfg.Password, live: map[string]*session{}}
+	v.self = v.sessions.open(cfg.User, "csilab", "127.0.0.1", "")
+	v.selfSession = v.self
+	delete(v.sessions.live, v.self.Key) // not killed with the others, nor listed
+	v.vim.Put(newCollector(v, v.self, v.content.PropertyCollector))
+	v.vim.AddHandler(v.watch)
+	if err := v.build(); err != nil {
+		return nil, err
+	}
+	v.skipTasks()
+	v.policies = newPolicies(v)
+	v.svc.RegisterSDK(v.policies.registry())
+	v.svc.RegisterSDK(vslm.New())
+	v.face, err = cnsface.New(cnsface.Config{
+		Seed: cfg.Seed, Disks: cfg.Disks, Hardware: cfg.Hardware, FirstTask: state.NextTask, Latency: cfg.TaskLatency,
+		SnapshotLimit: cfg.SnapshotLimit, Policies: v.policies.exists, OnTask: v.onTask, State: state.CNS, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := v.face.Install(v.svc); err != nil {
+		return nil, fmt.Errorf("vcenter: %w", err)
+	}
+	if v.cfg.Listener == nil {
+		if v.cfg.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return nil, fmt.Errorf("vcenter: %w", err)
+		}
+		cfg.Listener = v.cfg.Listener
+	}
+	v.url = &url.URL{Scheme: "http", Host: v.cfg.Listener.Addr().String(), Path: vim25.Path, User: url.UserPassword(cfg.User, cfg.Password)}
+	l := v.cfg.Listener
+	if cfg.TLS {
+		v.url.Scheme = "https"
+		if v.cert, err = v.certificate(); err != nil {
+			return nil, err
+		}
+		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*v.cert}, NextProtos: []string{"http/1.1"}})
+	}
+	if v.rest, err = newREST(v); err != nil {
+		return nil, err
+	}
+	v.server = &http.Server{
+		Handler:     http.HandlerFunc(v.serve),
+		BaseContext: func(net.Listener) context.Context { return v.ctx },
+		ErrorLog:    log.New(io.Discard, "", 0),
+	}
+	go func() {
+		defer close(v.served)
+		if err := v.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			v.log.Error("serve", "err", err)
+		}
+	}()
+	v.stop = context.AfterFunc(ctx, v.Close)
+	return v, nil
+}
+
+// Close ends all calls and tasks, stops serving and keeps the state where
+// there is a StateDir. It may be called more than once.
+func (v *VCenter) Close() {
+	v.closing.Do(func() {
+		v.stop()
+		v.calls.mu.Lock()
+		v.calls.closed = true
+		v.calls.mu.Unlock()
+		v.cancel()
+		v.server.Close()
+		<-v.served
+		v.calls.wg.Wait()
+		v.face.Close()
+		if err := v.saveState(); err != nil {
+			v.log.Error("state not kept", "err", err)
+		}
+	})
+}
+
+// serve is the one handler: it counts calls, so that Close can wait for them,
+// and survives whatever a handler does.
+func (v *VCenter) serve(w http.ResponseWriter, r *http.Request) {
+	v.calls.mu.Lock()
+	if v.calls.closed {
+		v.calls.mu.Unlock()
+		panic(http.ErrAbortHandler)
+	}
+	v.calls.wg.Add(1)
+	v.calls.mu.Unlock()
+	defer v.calls.wg.Done()
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	switch path {
+	case vim25.Path + "/vimService":
+		path = vim25.Path
+		r.URL.Path = path
+	case vim25.Path + "/vimServiceVersions.xml":
+		v.serveVersions(w, "urn:vim25")
+		return
+	case vim25.Path + "/vsanServiceVersions.xml":
+		v.serveVersions(w, "urn:vsan")
+		return
+	}
+	if reg := v.registry(path); reg != nil {
+		r.URL.Path = path
+		v.serveSOAP(w, r, reg)
+		return
+	}
+	v.rest.serve(w, r)
+}
+
+// serveVersions answers the question which API versions an endpoint speaks.
+func (v *VCenter) serveVersions(w http.ResponseWriter, namespace string) {
+	w.Header().Set("Content-Type", "text/xml")
+	fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?>
+<namespaces version="1.0"><namespace><name>%s</name><version>%s</version><priorVersions><version>7.0.3.0</version><version>7.0</version><version>6.7.3</version><version>6.7</version></priorVersions></namespace></namespaces>
+`, namespace, v.content.About.ApiVersion)
+}
+
+// URL of the vCenter's SDK, with user and password.
+func (v *VCenter) URL() *url.URL { u := *v.url; return &u }
+
+// Datacenter is the inventory path of the one datacenter.
+func (v *VCenter) Datacenter() string { return "/" + datacenter }
+
+// DatastoreNames lists the datastores in the order of the configuration.
+func (v *VCenter) DatastoreNames() []string {
+	var names []string
+	for _, d := range v.cfg.Datastores {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// DatastoreURL is the ds:///… URL of a datastore, "" when there is none of
+// that name.
+func (v *VCenter) DatastoreURL(name string) string {
+	if !slices.ContainsFunc(v.cfg.Datastores, func(d Datastore) bool { return d.Name == name }) {
+		return ""
+	}
+	return datastoreURL(v.cfg.Seed, name)
+}
+
+// ResourcePool is the inventory path of the first cluster's resource pool.
+func (v *VCenter) ResourcePool() string {
+	return fmt.Sprintf("/%s/host/%s/Resources", datacenter, v.inv.zones[0].cluster.Name)
+}
+
+// Policy is the name of a storage policy that all datastores satisfy, or of
+// the first one.
+func (v *VCenter) Policy() string {
+	for _, p := range v.cfg.Policies {
+		if len(p.Datastores) == 0 && len(p.Types) == 0 {
+			return p.Name
+		}
+	}
+	return v.cfg.Policies[0].Name
+}
+
+// KillSessions ends all sessions, SOAP and REST: every later call of theirs is
+// NotAuthenticated, and pending waits for updates end so at once. It returns
+// how many SOAP sessions there were.
+func (v *VCenter) KillSessions() int {
+	v.rest.kill()
+	return v.sessions.endAll()
+}
+
+// SetPassword changes the password. Sessions stay.
+func (v *VCenter) SetPassword(password string) {
+	v.sessions.mu.Lock()
+	defer v.sessions.mu.Unlock()
+	v.sessions.password = password
+}
+
+// DatastoreMaintenance puts a datastore into maintenance mode or out of it.
+func (v *VCenter) DatastoreMaintenance(name string, on bool) error {
+	for _, d := range v.inv.datastores {
+		if d.Name != name {
+			continue
+		}
+		mode := types.DatastoreSummaryMaintenanceModeStateNormal
+		if on {
+			mode = types.DatastoreSummaryMaintenanceModeStateInMaintenance
+		}
+		ctx := v.internal()
+		ctx.WithLock(d, func() {
+			ctx.Update(d, []types.PropertyChange{{Name: "summary.maintenanceMode", Val: string(mode)}})
+		})
+		return nil
+	}
+	return fmt.Errorf("vcenter: no datastore %q; there are %q", name, v.DatastoreNames())
+}
+
+// Volumes returns copies of all volumes that CNS has, oldest first.
+func (v *VCenter) Volumes() []core.Volume { return v.face.Volumes() }
+
+// Snapshots returns all snapshots that CNS has.
+func (v *VCenter) Snapshots() []core.Snapshot { return v.face.Snapshots() }
+
+// onTask passes the work of a CNS task through the interceptor as operation
+// task:<method>: phase before stands before the commit, after behind it. An
+// error fails the task (with Fault.Result: the volume's result in a task that
+// succeeds). A dropped one never ends: before it was done or after. The crash
+// of a component does not stop a task.
+func (v *VCenter) onTask(ctx context.Context, c cnsface.TaskCall, commit func(context.Context) error) error {
+	if v.in == nil {
+		return commit(ctx)
+	}
+	call := fault.Call{Hop: "vcenter", Op: "task:" + c.Op, Component: "vcenter", Volume: c.Volume, Snapshot: c.Snapshot, Request: c.Task}
+	if c.VM != "" {
+		call.Node = v.nodeName(ref{Type: "VirtualMachine", Value: c.VM})
+	}
+	var done bool
+	var cerr error
+	err := v.in.Do(ctx, call, func(ctx context.Context) error {
+		done = true
+		cerr = commit(ctx)
+		return cerr
+	})
+	var f *Fault
+	switch {
+	case errors.Is(err, fault.ErrCrashed):
+		if !done {
+			return commit(ctx)
+		}
+		return cerr
+	case errors.Is(err, fault.ErrDrop):
+		return cnsface.ErrLost
+	case errors.As(err, &f):
+		msg := f.Message
+		if msg == "" {
+			msg = textOf(f.Fault)
+		}
+		return &cnsface.TaskFault{Fault: f.Fault, Message: msg, Result: f.Result}
+	}
+	return err
+}
+
+// skipTasks moves the numbers of vcsim's own tasks past those of earlier
+// starts. CNS tasks have a range of their own.
+func (v *VCenter) skipTasks() {
+	if v.epoch == 0 {
+		return
+	}
+	// AlignCounter goes on from the highest number in the inventory. What is put
+	// in is no *simulator.Task, so the task manager does not see it.
+	t := &taskWatch{}
+	t.Self = ref{Type: "Task", Value: fmt.Sprintf("task-%d", 10_000+v.epoch*10_000)}
+	v.vim.Put(t)
+	_ = v.vim.AlignCounter()
+	v.vim.Remove(v.internal(), t.Self)
+}
