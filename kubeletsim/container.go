@@ -1,0 +1,146 @@
+package kubeletsim
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"syscall"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// WriteFile is a program in a container that writes to one of its volumes.
+// name is a path in the container: below a volumeMounts[].mountPath, or equal
+// to a volumeDevices[].devicePath. With sync it returns once the data is on
+// the disk; without, a power loss drops it. Errors: the container does not
+// run; name is on no volume; EROFS (as *fs.PathError) where volume or mount is
+// read-only; what the host says.
+func (k *Kubelet) WriteFile(ctx context.Context, namespace, pod, container, name string, offset int64, data []byte, sync bool) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	p, readOnly, err := k.resolve(namespace, pod, container, name)
+	if err != nil {
+		return err
+	}
+	if readOnly {
+		return &fs.PathError{Op: "write", Path: name, Err: syscall.EROFS}
+	}
+	return k.cfg.Host.WriteAt(p, offset, data, sync)
+}
+
+// ReadFile is a program in a container that reads n bytes. Errors: as WriteFile.
+func (k *Kubelet) ReadFile(ctx context.Context, namespace, pod, container, name string, offset int64, n int) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	p, _, err := k.resolve(namespace, pod, container, name)
+	if err != nil {
+		return nil, err
+	}
+	return k.cfg.Host.ReadAt(p, offset, n)
+}
+
+// HostPath is where a path of a container is on the node. Errors: as WriteFile.
+func (k *Kubelet) HostPath(namespace, pod, container, name string) (string, error) {
+	p, _, err := k.resolve(namespace, pod, container, name)
+	return p, err
+}
+
+func (k *Kubelet) resolve(namespace, podName, container, name string) (hostPath string, readOnly bool, err error) {
+	w, err := k.podByName(namespace, podName)
+	if err != nil {
+		return "", false, err
+	}
+	k.mu.Lock()
+	pod, running := w.pod, w.running
+	k.mu.Unlock()
+	if !running {
+		return "", false, fmt.Errorf("pod %s/%s: container %q is not running", namespace, podName, container)
+	}
+	var c *corev1.Container
+	var have []string
+	for i := range pod.Spec.Containers {
+		have = append(have, pod.Spec.Containers[i].Name)
+		if pod.Spec.Containers[i].Name == container || container == "" && i == 0 {
+			c = &pod.Spec.Containers[i]
+		}
+	}
+	if c == nil {
+		return "", false, fmt.Errorf("pod %s/%s: no container %q, there are %q", namespace, podName, container, have)
+	}
+	if !path.IsAbs(name) {
+		return "", false, fmt.Errorf("pod %s/%s: path %q: must be absolute", namespace, podName, name)
+	}
+	name = path.Clean(name)
+	for _, d := range c.VolumeDevices {
+		if path.Clean(d.DevicePath) != name {
+			continue
+		}
+		p, ro, err := k.volumeDir(w.uid, pod, d.Name)
+		return p, ro, err
+	}
+	var best *corev1.VolumeMount
+	var mounts []string
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
+		mounts = append(mounts, m.MountPath)
+		if below(name, m.MountPath) && (best == nil || len(path.Clean(m.MountPath)) > len(path.Clean(best.MountPath))) {
+			best = m
+		}
+	}
+	if best == nil {
+		return "", false, fmt.Errorf("pod %s/%s: path %q is on no volume of container %q, its mounts are %q", namespace, podName, name, c.Name, mounts)
+	}
+	if best.SubPathExpr != "" {
+		return "", false, fmt.Errorf("pod %s/%s: volumeMounts[%s].subPathExpr is not supported", namespace, podName, best.Name)
+	}
+	dir, ro, err := k.volumeDir(w.uid, pod, best.Name)
+	if err != nil {
+		return "", false, err
+	}
+	if dir == "" {
+		return "", false, fmt.Errorf("pod %s/%s: volume %q is not a claim or an emptyDir: not supported", namespace, podName, best.Name)
+	}
+	rel := strings.TrimPrefix(name, path.Clean(best.MountPath))
+	return path.Join(dir, best.SubPath, rel), ro || best.ReadOnly, nil
+}
+
+func below(name, dir string) bool {
+	dir = path.Clean(dir)
+	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
+}
+
+// volumeDir is the directory, or the device, of a pod's volume on the node; ""
+// for a kind of volume that is not modelled.
+func (k *Kubelet) volumeDir(uid string, pod *corev1.Pod, volume string) (p string, readOnly bool, err error) {
+	for _, v := range pod.Spec.Volumes {
+		if v.Name != volume {
+			continue
+		}
+		if v.EmptyDir != nil {
+			return k.dirs.emptyDir(uid, v.Name), false, nil
+		}
+		if claimName(pod, v) == "" {
+			return "", false, nil
+		}
+		k.mu.Lock()
+		n, ok := k.world.byPod[uid][v.Name]
+		var spec volumeSpec
+		if ok {
+			spec = k.world.desired[n].pods[uid].spec
+		}
+		k.mu.Unlock()
+		if !ok {
+			return "", false, fmt.Errorf("pod %s/%s: volume %q is not mounted", pod.Namespace, pod.Name, volume)
+		}
+		if spec.block() {
+			p, err := k.cfg.Host.Readlink(k.dirs.blockPodLink(uid, spec.name()))
+			return p, spec.readOnly, err
+		}
+		return k.dirs.publish(uid, spec.name()), spec.readOnly, nil
+	}
+	return "", false, fmt.Errorf("pod %s/%s: no volume %q", pod.Namespace, pod.Name, volume)
+}

@@ -1,0 +1,145 @@
+package kubeletsim
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csilab/csilab/sim/kube/store"
+)
+
+// registerNode makes the Node object, once per start, and then the CSINode. A
+// Node that is deleted later is not made again until the next start, as with
+// kubelet (pkg/kubelet/kubelet_node_status.go, registerWithAPIServer).
+func (k *Kubelet) registerNode(ctx context.Context) bool {
+	for step := 100 * time.Millisecond; ; step = min(2*step, 7*time.Second) {
+		err := func() error {
+			_, err := store.Get[corev1.Node](k.cfg.Client, "", k.cfg.NodeName)
+			if apierrors.IsNotFound(err) {
+				err = k.cfg.Client.Create(ctx, k.newNode())
+			}
+			if err != nil {
+				return err
+			}
+			_, err = k.csiNode(ctx)
+			return err
+		}()
+		if err == nil {
+			return true
+		}
+		k.log.Error("could not register the node", "error", err)
+		if !sleep(ctx, step) {
+			return false
+		}
+	}
+}
+
+func (k *Kubelet) newNode() *corev1.Node {
+	res := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	now := metav1.NewTime(time.Now())
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: k.cfg.NodeName, Labels: map[string]string{
+			corev1.LabelHostname: k.cfg.NodeName, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}},
+		Spec: corev1.NodeSpec{ProviderID: k.cfg.ProviderID},
+		Status: corev1.NodeStatus{Capacity: res, Allocatable: res,
+			NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.37.2", OperatingSystem: "linux", Architecture: "amd64", SystemUUID: k.cfg.SystemUUID},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady",
+				Message: "CSINode is not yet initialized", LastHeartbeatTime: now, LastTransitionTime: now}},
+		},
+	}
+}
+
+// statusLoop posts the node status at each tick and, with Timers.Eager, when
+// the volumes in use have changed.
+func (k *Kubelet) statusLoop(ctx context.Context) {
+	t := time.NewTicker(k.t.NodeStatusUpdate)
+	defer t.Stop()
+	for {
+		k.postStatus(ctx)
+		for again := true; again; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+				again = false
+			case <-k.statusKick:
+				k.mu.Lock()
+				again = !k.synced() || slices.Equal(k.world.inUse(), k.posted)
+				k.mu.Unlock()
+			}
+		}
+	}
+}
+
+// synced says that the actual state is complete, so that volumesInUse may be
+// replaced (reconciler.go, updateLastSyncTime). The caller holds k.mu.
+func (k *Kubelet) synced() bool {
+	if !k.world.populated {
+		return false
+	}
+	for _, v := range k.world.actual {
+		if v.attachability == attachUncertain {
+			return false
+		}
+	}
+	return true
+}
+
+// postStatus writes the Ready condition and volumesInUse. Only once the API
+// server has them do attachable volumes go on (I6 rests on that order).
+//
+// Kubelet renews a Lease each 10 s and the Node status only on a change or
+// each 5 min; here the condition's heartbeat time stands for both.
+func (k *Kubelet) postStatus(ctx context.Context) {
+	for range 5 { // pkg/kubelet/kubelet.go, nodeStatusUpdateRetry
+		k.mu.Lock()
+		synced, inUse := k.synced(), k.world.inUse()
+		k.mu.Unlock()
+		node, err := store.ModifyStatus(ctx, k.cfg.Client, "", k.cfg.NodeName, func(n *corev1.Node) error {
+			k.setReady(n)
+			if synced {
+				n.Status.VolumesInUse = inUse
+			}
+			return nil
+		})
+		if err == nil {
+			k.mu.Lock()
+			k.posted = node.Status.VolumesInUse
+			changed := k.world.reported(node.Status.VolumesInUse)
+			k.mu.Unlock()
+			if changed {
+				k.wake()
+			}
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		k.log.Error("could not update the node status", "error", err)
+		if apierrors.IsNotFound(err) {
+			return
+		}
+	}
+}
+
+func (k *Kubelet) setReady(n *corev1.Node) {
+	now := metav1.NewTime(time.Now())
+	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status", LastHeartbeatTime: now, LastTransitionTime: now}
+	i := slices.IndexFunc(n.Status.Conditions, func(x corev1.NodeCondition) bool { return x.Type == corev1.NodeReady })
+	if i < 0 {
+		n.Status.Conditions = append(n.Status.Conditions, c)
+		return
+	}
+	if n.Status.Conditions[i].Status == c.Status {
+		c.LastTransitionTime = n.Status.Conditions[i].LastTransitionTime
+	}
+	n.Status.Conditions[i] = c
+}
