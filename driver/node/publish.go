@@ -152,8 +152,9 @@ func (s *Service) bind(ctx context.Context, b binding, oneAtop bool) error {
 		if !slices.Contains(refs, b.target) {
 			dead := s.alive(b.target, top.Device)
 			if dead == nil && b.file {
-				// The node of a device that is gone; the mount table has no name of it.
-				_, dead = s.host.DeviceSize(b.target)
+				// The node of a device that is gone: its number may be another disk's by
+				// now, and the mount table has no name of it.
+				_, dead = s.published(b.target)
 			}
 			if dead == nil {
 				return status.Errorf(codes.AlreadyExists, "target_path %s has something else mounted (%s)", b.target, top.Device)
@@ -190,10 +191,8 @@ func (s *Service) bind(ctx context.Context, b binding, oneAtop bool) error {
 		return fail(ctx, codes.Internal, "before the mount: %w", err)
 	}
 	if err := s.host.Mounter().Mount(b.source, b.target, "", b.options); err != nil {
-		// The caller takes Internal for final: leave what was before.
-		if _, uerr := s.unmountAll(b.target); uerr != nil {
-			err = errors.Join(err, uerr)
-		} else if rerr := s.host.Remove(b.target); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+		err = s.undo(err, b.target)
+		if rerr := s.host.Remove(b.target); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)
 		}
 		return fail(ctx, codes.Internal, "bind mount: %w", err)

@@ -128,20 +128,23 @@ func (s *Service) stageMount(ctx context.Context, p, device string, a access) er
 		return fail(ctx, codes.Internal, "before the mount: %w", err)
 	}
 	if err := s.host.Mounter().Mount(device, p, kind, stageOptions(kind, a)); err != nil {
-		return fail(ctx, codes.Internal, "mount: %w", err)
+		return fail(ctx, codes.Internal, "mount: %w", s.undo(err, p))
 	}
 	if made || a.readOnly {
 		return nil
 	}
 	// A clone or a restored volume may be larger than its filesystem.
 	if err := s.grow(device, p, kind); err != nil {
-		// The caller takes Internal for final and won't unstage: leave what was before.
-		if uerr := s.host.Mounter().Unmount(p); uerr != nil {
-			err = errors.Join(err, uerr)
-		}
-		return fail(ctx, codes.Internal, "grow: %w", err)
+		return fail(ctx, codes.Internal, "grow: %w", s.undo(err, p))
 	}
 	return nil
+}
+
+// undo takes what a failed call mounted off again: the caller takes Internal for
+// final and won't make the reverse call.
+func (s *Service) undo(err error, p string) error {
+	_, uerr := s.unmountAll(p)
+	return errors.Join(err, uerr)
 }
 
 // staged judges what is mounted at the staging path: nil and false when it is
