@@ -103,13 +103,13 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 			VolumeType:      string(cnstypes.CnsVolumeTypeBlock),
 			StoragePolicyId: v.PolicyID,
 			Metadata:        metadataWire(v.Metadata),
-			BackingObjectDetails: &cnstypes.CnsBlockBackingDetails{
+			BackingObjectDetails: blockDetails{&cnstypes.CnsBlockBackingDetails{
 				CnsBackingObjectDetails:        cnstypes.CnsBackingObjectDetails{CapacityInMb: v.CapacityMB},
 				BackingDiskId:                  v.ID,
 				BackingDiskUrlPath:             urls[i] + "fcd/" + v.ID + ".vmdk",
 				BackingDiskPath:                v.DiskPath,
 				AggregatedSnapshotCapacityInMb: v.SnapshotMB(),
-			},
+			}},
 			ComplianceStatus:             cns.Compliant,
 			DatastoreAccessibilityStatus: health[i],
 			HealthStatus:                 health[i],
