@@ -20,8 +20,10 @@ type Backend interface {
 	// DeleteVolume removes a volume and its content. A missing volume is no
 	// error; InUse when it is attached or has snapshots.
 	DeleteVolume(ctx context.Context, id string) error
-	// Volume returns one volume with the nodes that hold it, or NotFound.
+	// Volume returns one volume, without its nodes, or NotFound.
 	Volume(ctx context.Context, id string) (Volume, error)
+	// Nodes returns the ids of the nodes that hold a volume.
+	Nodes(ctx context.Context, volume string) ([]string, error)
 	// Volumes returns one page of all volumes of this cluster with the nodes
 	// that hold them. A bad token is Aborted.
 	Volumes(ctx context.Context, p Page) (vs []Volume, next string, err error)

@@ -70,6 +70,8 @@ type Backend struct {
 	adopted  bool // running tasks of an earlier process have records
 }
 
+var _ controller.Backend = (*Backend)(nil)
+
 // New returns a backend. It doesn't need the vCenter: the first call logs in.
 // The backend ends with ctx or Close, whichever is first.
 func New(ctx context.Context, opt Options) (*Backend, error) {
