@@ -141,8 +141,10 @@ func (c *Core) planRegister(v Volume, disk string) (Plan, error) {
 // accessible one with the most free space. Unverified: CNS's own rule.
 func (c *Core) place(ids []string, capacityMB int64) (*store, []Placement, error) {
 	if len(ids) == 0 {
-		for id := range c.datastores {
-			ids = append(ids, id)
+		for id, s := range c.datastores {
+			if !s.Inaccessible && !s.Maintenance {
+				ids = append(ids, id)
+			}
 		}
 		slices.SortFunc(ids, func(a, b string) int {
 			if x, y := c.datastores[a].freeMB(), c.datastores[b].freeMB(); x != y {
@@ -169,7 +171,7 @@ func (c *Core) place(ids []string, capacityMB int64) (*store, []Placement, error
 		return s, append(tried, Placement{Datastore: id}), nil
 	}
 	if len(tried) == 0 {
-		return nil, nil, &Error{Kind: InvalidArgument, Field: "datastores", Reason: "the vCenter has no datastore"}
+		return nil, nil, &Error{Kind: InvalidArgument, Field: "datastores", Reason: "no datastore can take a volume"}
 	}
 	// With several that refuse, the first says why: it is the one that was asked for.
 	first := *tried[0].Err
