@@ -3,6 +3,7 @@ package vcenter
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -177,6 +178,12 @@ func (f *filter) mark(r ref) {
 	case f.pc.wake <- struct{}{}:
 	default:
 	}
+}
+
+func (f *filter) isGone() bool {
+	f.pc.mu.Lock()
+	defer f.pc.mu.Unlock()
+	return !slices.Contains(f.pc.filters, f)
 }
 
 // isDeep says whether objects other than the roots take part in a traversal.
@@ -502,6 +509,11 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 				}
 			}
 		}
+	}
+	if f.isGone() {
+		// Destroyed meanwhile: what was tracked since would stay for ever.
+		pc.v.watch.forget(f)
+		return nil
 	}
 	seen := make(map[ref]struct{}, len(objects))
 	pc.mu.Lock()

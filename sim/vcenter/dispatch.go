@@ -178,6 +178,10 @@ func (v *VCenter) receiver(ctx *simulator.Context, r *request, s *session) mo.Re
 					return m
 				}
 			}
+		case "SearchIndex":
+			if si, ok := v.vim.Get(this).(*simulator.SearchIndex); ok && r.method.Name == "FindByUuid" {
+				return &searchIndex{SearchIndex: si, v: v}
+			}
 		case "ViewManager":
 			if r.method.Name == "CreateListView" && s != nil && v.vim.Get(this) != nil {
 				m := &viewManager{s: s}

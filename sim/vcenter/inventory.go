@@ -38,6 +38,7 @@ type inventory struct {
 	datastores []*simulator.Datastore
 	network    ref
 	vms        map[string]*simulator.VirtualMachine // by node name
+	byUUID     map[string]*simulator.VirtualMachine // by BIOS uuid
 }
 
 // newService makes an empty vCenter. The managers of vcsim share templates
@@ -295,7 +296,7 @@ func (v *VCenter) addVM(n Node) error {
 	if pool, ok := v.vim.Get(*z.cluster.ResourcePool).(*simulator.ResourcePool); ok {
 		v.vim.AddReference(ctx, pool, &pool.Vm, self)
 	}
-	v.inv.vms[n.Name] = vm
+	v.inv.vms[n.Name], v.inv.byUUID[bios] = vm, vm
 	return nil
 }
 

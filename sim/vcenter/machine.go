@@ -127,6 +127,7 @@ func (m *machine) remove(ctx *simulator.Context) types.BaseMethodFault {
 	v.mu.Lock()
 	if v.inv.vms[m.Name] == m.VirtualMachine {
 		delete(v.inv.vms, m.Name)
+		delete(v.inv.byUUID, m.Config.Uuid)
 	}
 	v.mu.Unlock()
 	return nil
@@ -232,21 +233,10 @@ func (v *VCenter) nodeName(vm ref) string {
 }
 
 func (v *VCenter) nodeByUUID(uuid string) string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if n, ok := v.byUUID(uuid); ok {
-		return n
+	if vm, ok := v.byUUID(uuid); ok {
+		return vm.Name
 	}
 	return uuid
-}
-
-func (v *VCenter) byUUID(uuid string) (string, bool) {
-	for n := range v.inv.vms {
-		if biosUUID(v.cfg.Seed, n) == uuid {
-			return n, true
-		}
-	}
-	return "", false
 }
 
 var _ mo.Reference = (*machine)(nil)

@@ -77,6 +77,8 @@ func (ss *sessions) open(user, agent, addr, locale string) *session {
 		Registry: simulator.NewRegistry(),
 		Map:      ss.v.vim,
 	}
+	s.Registry.Put(newCollector(ss.v, s, ss.v.content.PropertyCollector))
+	s.Registry.Put(&sessionView{ss: ss, s: s, self: *ss.v.content.SessionManager})
 	ss.live[key] = s
 	return s
 }
@@ -92,8 +94,11 @@ func (ss *sessions) end(key string) bool {
 	}
 	close(s.dead)
 	for _, o := range s.Registry.AllReference("") {
-		if h, ok := o.(simulator.RegisterObject); ok {
-			ss.v.vim.RemoveHandler(h)
+		switch o := o.(type) {
+		case *collector:
+			o.destroy()
+		case simulator.RegisterObject: // a container view
+			ss.v.vim.RemoveHandler(o)
 		}
 	}
 	return true
@@ -120,6 +125,26 @@ func (ss *sessions) list() []types.UserSession {
 		out = append(out, s.UserSession)
 	}
 	return out
+}
+
+// sessionView is the SessionManager as the property collector sees it from a
+// session.
+type sessionView struct {
+	optOut
+	ss   *sessions
+	s    *session
+	self ref
+}
+
+func (v *sessionView) Reference() ref { return v.self }
+
+// Get implements the interface by which vcsim's property collector asks for
+// an object whose properties are made on demand.
+func (v *sessionView) Get() mo.Reference {
+	return &mo.SessionManager{
+		Self: v.self, SessionList: v.ss.list(), CurrentSession: &v.s.UserSession,
+		DefaultLocale: "en_US", SupportedLocaleList: []string{"en_US"}, MessageLocaleList: []string{"en_US"},
+	}
 }
 
 // sessionManager answers the methods of the SessionManager. There is one per

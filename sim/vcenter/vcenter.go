@@ -238,7 +238,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 			}
 		}
 	}()
-	v.inv.vms = map[string]*simulator.VirtualMachine{}
+	v.inv.vms, v.inv.byUUID = map[string]*simulator.VirtualMachine{}, map[string]*simulator.VirtualMachine{}
 	state, err := v.loadState()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,40 @@
+package vcenter
+
+import (
+	"strings"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// searchIndex finds VMs by BIOS uuid, what a driver does at each publish,
+// without a walk over the inventory. The rest of the SearchIndex is vcsim's.
+type searchIndex struct {
+	*simulator.SearchIndex
+	optOut
+	v *VCenter
+}
+
+// FindByUuid implements the method of the API. No VM of that uuid is no error:
+// the reply is empty.
+func (s *searchIndex) FindByUuid(ctx *simulator.Context, req *types.FindByUuid) soap.HasFault {
+	if !req.VmSearch || req.InstanceUuid != nil && *req.InstanceUuid {
+		return s.SearchIndex.FindByUuid(ctx, req)
+	}
+	res := &types.FindByUuidResponse{}
+	if vm, ok := s.v.byUUID(req.Uuid); ok && (req.Datacenter == nil || *req.Datacenter == s.v.inv.dc.Self) {
+		self := vm.Self
+		res.Returnval = &self
+	}
+	return &methods.FindByUuidBody{Res: res}
+}
+
+// byUUID finds a VM by BIOS uuid, in any case.
+func (v *VCenter) byUUID(uuid string) (*simulator.VirtualMachine, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	vm, ok := v.inv.byUUID[strings.ToLower(uuid)]
+	return vm, ok
+}
