@@ -15,6 +15,19 @@ var ErrDrop = errors.New("fault: connection dropped")
 // ErrDrop no reply may leave.
 var ErrCrashed = errors.New("fault: component crashed")
 
+// ErrSkip tells the interceptor to answer with success without doing the
+// operation: a liar, for mutants. The reply is the protocol's empty one.
+var ErrSkip = errors.New("fault: skipped")
+
+// Skip answers with success without doing the operation. It is how a mutant
+// "forgets" a step; a driver under test never gets it by default.
+func Skip() Action { return skipAction{} }
+
+type skipAction struct{}
+
+func (skipAction) Act(context.Context, *Interceptor, Call) error { return ErrSkip }
+func (skipAction) String() string                                { return "skip" }
+
 // Error answers with a typed error of the hop's protocol: a gRPC status error
 // on csi and registration, a vim25 fault (wrapped by vcenter.Fault) on
 // vcenter, a syscall.Errno on host, an apimachinery StatusError on kube.

@@ -24,6 +24,10 @@ type Interceptor struct {
 	// it empty.
 	Classify func(h ledger.Hop, err error) string
 
+	// Observe sees every call that is about to happen, after the rules of phase
+	// Before let it pass. It must be quick and must not call back.
+	Observe func(Call)
+
 	once sync.Once
 	done chan struct{}
 }
@@ -84,17 +88,28 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 			}
 		})
 	}
+	var before *Armed
+	if in.Plan != nil {
+		before = in.Plan.ask(Before, c, true)
+	}
+	if before != nil {
+		err := before.Do.Act(ctx, in, c)
+		if errors.Is(err, ErrSkip) {
+			end(ledger.OK, nil, before)
+			return nil
+		}
+		if err != nil {
+			end(ledger.Refused, err, before)
+			return err
+		}
+	}
+	if in.Observe != nil {
+		in.Observe(c)
+	}
 	if in.Plan == nil {
 		err := op(ctx)
 		end(outcome(err), err, nil)
 		return err
-	}
-	before := in.Plan.ask(Before, c, true)
-	if before != nil {
-		if err := before.Do.Act(ctx, in, c); err != nil {
-			end(ledger.Refused, err, before)
-			return err
-		}
 	}
 	err := op(ctx)
 	if after := in.Plan.ask(After, c, err == nil); after != nil {

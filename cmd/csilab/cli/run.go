@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/formatter"
+	"github.com/onsi/ginkgo/v2/types"
+	"github.com/spf13/cobra"
+
+	"github.com/csilab/csilab/scenarios"
+	"github.com/csilab/csilab/sim"
+)
+
+type runFlags struct {
+	files   []string
+	backend string
+	host    string
+	timers  string
+	nodes   int
+	seed    uint64
+	focus   string
+	label   string
+	junit   string
+	output  string
+	keep    string
+	timeout time.Duration
+	mutate  bool
+	verbose int
+}
+
+func newRun(s Streams) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run scenarios, or drive your own manifests through a whole life",
+		Long: `Starts a lab (a vCenter with CNS, nodes with kubelets, a control plane, the CSI
+driver) and runs all scenarios in it, or with -f the objects of your own
+manifests. The last line is "N passed, N failed, N skipped".
+
+Exit codes: 0 ok, 1 a scenario failed, 2 usage or configuration, 3 this machine
+can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.`,
+		Example: `  csilab run
+  csilab run --focus snapshot --host memory
+  csilab run -f claim.yaml -f pod.yaml
+  csilab run --junit report.xml -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), s, f) },
+	}
+	fl := cmd.Flags()
+	fl.StringArrayVarP(&f.files, "file", "f", nil, "a manifest to drive instead of the scenarios (repeatable, - is standard input)")
+	fl.StringVar(&f.backend, "backend", "vsphere", "vsphere")
+	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
+	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
+	fl.IntVar(&f.nodes, "nodes", 2, "number of nodes (2 to 64)")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of all ids and draws")
+	fl.StringVar(&f.focus, "focus", "", "run only scenarios whose name matches this regular expression")
+	fl.StringVar(&f.label, "label", "", "run only scenarios that match this label expression, e.g. 'attach && !fault'")
+	fl.StringVar(&f.junit, "junit", "", "write a JUnit report to this file")
+	fl.StringVarP(&f.output, "output", "o", "text", "text or json (results on standard output, progress on standard error)")
+	fl.StringVar(&f.keep, "keep", "", "directory for the ledgers of scenarios that fail (default: a new one)")
+	fl.DurationVar(&f.timeout, "timeout", 0, "limit of one scenario (default 2m, sweeps 20m)")
+	fl.BoolVar(&f.mutate, "mutate", false, "apply each scenario's mutation: all that have one must fail")
+	fl.CountVarP(&f.verbose, "verbose", "v", "log to standard error (-v warnings, -vv info, -vvv debug)")
+	_ = fl.MarkHidden("mutate")
+	return cmd
+}
+
+// options checks the flags and turns them into a lab's options.
+func (f runFlags) options(s Streams) (sim.Options, error) {
+	oneOf := func(flag, value string, allowed ...string) error {
+		for _, a := range allowed {
+			if a == value {
+				return nil
+			}
+		}
+		return exitf(ExitUsage, "--%s %q: allowed are %s", flag, value, strings.Join(allowed, ", "))
+	}
+	if f.backend == "hpe" {
+		return sim.Options{}, exitf(ExitUsage, "--backend %q: allowed are vsphere (hpe is not built yet)", f.backend)
+	}
+	if err := errors.Join(oneOf("backend", f.backend, "vsphere"), oneOf("host", f.host, "auto", "real", "memory"),
+		oneOf("timers", f.timers, "real", "fast"), oneOf("output", f.output, "text", "json")); err != nil {
+		return sim.Options{}, &exitError{ExitUsage, err}
+	}
+	if f.nodes < 2 || f.nodes > 64 {
+		return sim.Options{}, exitf(ExitUsage, "--nodes %d: allowed are 2 to 64", f.nodes)
+	}
+	if _, err := regexp.Compile(f.focus); err != nil {
+		return sim.Options{}, exitf(ExitUsage, "--focus %q: %v", f.focus, err)
+	}
+	if f.label != "" {
+		if _, err := types.ParseLabelFilter(f.label); err != nil {
+			return sim.Options{}, exitf(ExitUsage, "--label %q: %v", f.label, err)
+		}
+	}
+	o := sim.Options{Seed: f.seed, Nodes: f.nodes, Host: f.host, Timers: f.timers, Log: logger(s.Err, f.verbose)}.WithDefaults()
+	if err := sim.Preflight(o); err != nil {
+		return o, &exitError{ExitEnvironment, err}
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, s Streams, f runFlags) error {
+	opts, err := f.options(s)
+	if err != nil {
+		return err
+	}
+	if f.keep == "" {
+		if f.keep, err = os.MkdirTemp("", "csilab-ledgers-"); err != nil {
+			return exitf(ExitEnvironment, "directory for ledgers: %w", err)
+		}
+		defer os.Remove(f.keep) // stays when something is in it
+	} else if err := os.MkdirAll(f.keep, 0o755); err != nil {
+		return exitf(ExitUsage, "--keep %q: %v", f.keep, err)
+	}
+	sim.Sweep(opts) // what labs that were killed have left
+	progress := newProgress(s, f.output == "json")
+	progress.header(opts)
+	var results []scenarios.Result
+	cfg := scenarios.Config{
+		Options: opts, Timeout: f.timeout, Keep: f.keep, Mutate: f.mutate,
+		Start: progress.start, Progress: progress.cell,
+		Done: func(r scenarios.Result) { results = append(results, r); progress.done(r) },
+	}
+	if len(f.files) > 0 {
+		err = runFiles(ctx, s, f, cfg)
+	} else {
+		err = runScenarios(f, cfg)
+	}
+	if err != nil {
+		return err
+	}
+	worst, passed, failed, skipped := ExitOK, 0, 0, 0
+	for _, r := range results {
+		code := codeOfClass(r.Class)
+		switch {
+		case r.Class == scenarios.Skipped:
+			skipped++
+		case code == ExitOK:
+			passed++
+		default:
+			failed++
+		}
+		if severity(code) > severity(worst) {
+			worst = code
+		}
+	}
+	if len(results) == 0 && ctx.Err() == nil {
+		return exitf(ExitUsage, "no scenario matches --focus %q --label %q; `csilab list` lists them", f.focus, f.label)
+	}
+	if context.Cause(ctx) == errSignal {
+		worst = ExitInterrupted
+	}
+	if f.output == "json" {
+		enc := json.NewEncoder(s.Out)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(map[string]any{"results": results, "passed": passed, "failed": failed, "skipped": skipped, "exitCode": worst}); err != nil {
+			return err
+		}
+	}
+	progress.summary(passed, failed, skipped)
+	if worst != ExitOK {
+		return &exitError{worst, errors.New("")}
+	}
+	return nil
+}
+
+// verdict takes Ginkgo's word; the results say the rest.
+type verdict struct{ failed bool }
+
+func (v *verdict) Fail() { v.failed = true }
+
+// runScenarios runs the Ginkgo suite in this process.
+func runScenarios(f runFlags, cfg scenarios.Config) error {
+	scenarios.Specs(cfg)
+	formatter.ColorableStdOut = io.Discard // the progress lines tell it
+	suite, reporter := ginkgo.GinkgoConfiguration()
+	suite.RandomSeed = int64(cfg.Options.Seed)
+	suite.LabelFilter = f.label
+	suite.Timeout = 24 * time.Hour
+	if f.focus != "" {
+		suite.FocusStrings = []string{"^csilab " + trimAnchor(f.focus)}
+	}
+	reporter.JUnitReport = f.junit
+	var v verdict
+	ginkgo.RunSpecs(&v, "csilab", suite, reporter)
+	if f.junit != "" {
+		if _, err := os.Stat(f.junit); err != nil {
+			return exitf(ExitUsage, "--junit %q: %v", f.junit, err)
+		}
+	}
+	return nil
+}
+
+// trimAnchor makes a pattern for a scenario's name one for Ginkgo's text,
+// which begins with the name of the suite's container.
+func trimAnchor(p string) string {
+	if rest, ok := strings.CutPrefix(p, "^"); ok {
+		return rest
+	}
+	return ".*" + p
+}
+
+// runFiles drives the user's manifests.
+func runFiles(ctx context.Context, s Streams, f runFlags, cfg scenarios.Config) error {
+	var files []scenarios.File
+	for _, name := range f.files {
+		var b []byte
+		var err error
+		if name == "-" {
+			b, err = io.ReadAll(s.In)
+		} else {
+			b, err = os.ReadFile(name)
+		}
+		if err != nil {
+			return exitf(ExitUsage, "-f %s: %w", name, err)
+		}
+		files = append(files, scenarios.File{Name: name, Data: b})
+	}
+	sc, err := scenarios.FromManifests(files)
+	if err != nil {
+		return &exitError{ExitUsage, err}
+	}
+	cfg.Start(sc)
+	res := scenarios.Run(ctx, sc, cfg)
+	if context.Cause(ctx) == errSignal {
+		res.Class, res.Reason = scenarios.Interrupted, errSignal.Error()
+	}
+	if res.Class == scenarios.NoConverge {
+		// An object of the user's that never gets ready is the user's failure.
+		res.Class = scenarios.Failed
+	}
+	cfg.Done(res)
+	if f.junit != "" {
+		if err := writeJUnit(f.junit, res); err != nil {
+			return exitf(ExitUsage, "--junit %q: %w", f.junit, err)
+		}
+	}
+	return nil
+}
+
+func writeJUnit(file string, r scenarios.Result) error {
+	state := types.SpecStatePassed
+	switch codeOfClass(r.Class) {
+	case ExitOK:
+		if r.Class == scenarios.Skipped {
+			state = types.SpecStateSkipped
+		}
+	case ExitInterrupted:
+		state = types.SpecStateInterrupted
+	default:
+		state = types.SpecStateFailed
+	}
+	end := time.Now()
+	report := types.Report{
+		SuiteDescription: "csilab", SuiteSucceeded: state == types.SpecStatePassed || state == types.SpecStateSkipped,
+		StartTime: end.Add(-r.Duration), EndTime: end, RunTime: r.Duration,
+		SpecReports: types.SpecReports{{
+			LeafNodeType: types.NodeTypeIt, LeafNodeText: r.Scenario, ContainerHierarchyTexts: []string{"csilab"},
+			State: state, StartTime: end.Add(-r.Duration), EndTime: end, RunTime: r.Duration,
+			Failure:                    types.Failure{Message: r.Reason},
+			CapturedGinkgoWriterOutput: strings.Join(r.Notes, "\n"),
+		}},
+	}
+	if err := junit(report, file); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}

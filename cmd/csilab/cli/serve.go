@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/vcenter"
+)
+
+type serveFlags struct {
+	listen  string
+	version string
+	seed    uint64
+	env     string
+	nodes   int
+	zones   []string
+	state   string
+	verbose int
+}
+
+func newServe(s Streams) *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the vCenter until a signal comes",
+		Long: `Serves a vCenter with Cloud Native Storage over HTTPS, on loopback unless told
+otherwise, until SIGINT or SIGTERM. Point your own driver or tool at it.
+
+--env FILE is written, by rename, once the vCenter takes calls: CSILAB_VCENTER_URL
+(user and password in it, percent-encoded), CSILAB_DATACENTER, CSILAB_DATASTORE,
+CSILAB_DATASTORE2, CSILAB_RESOURCE_POOL, CSILAB_POLICY, and CSILAB_VSPHERE_CONF, the
+path of a ready csi-vsphere.conf.`,
+		Example: `  csilab serve --env lab.env &
+  . ./lab.env && govc about -u "$CSILAB_VCENTER_URL" -k`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), s, f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "HOST:PORT; port 0 picks a free one")
+	fl.StringVar(&f.version, "vcenter-version", "8.0.3", "version that the vCenter says it has")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of all identities")
+	fl.StringVar(&f.env, "env", "", "write the environment of a client to this file")
+	fl.IntVar(&f.nodes, "nodes", 2, "number of VMs, named node-1, node-2, … (0 to 64)")
+	fl.StringSliceVar(&f.zones, "zones", nil, "zones that the VMs are in, in turn")
+	fl.StringVar(&f.state, "state", "", "directory that keeps volumes, task numbers and certificate over a restart")
+	fl.CountVarP(&f.verbose, "verbose", "v", "log to standard error (-v warnings, -vv info, -vvv debug)")
+	return cmd
+}
+
+func serve(ctx context.Context, s Streams, f serveFlags) error {
+	if f.nodes < 0 || f.nodes > 64 {
+		return exitf(ExitUsage, "--nodes %d: allowed are 0 to 64", f.nodes)
+	}
+	host, _, err := net.SplitHostPort(f.listen)
+	if err != nil {
+		return exitf(ExitUsage, "--listen %q: must be HOST:PORT: %v", f.listen, err)
+	}
+	if host == "" {
+		return exitf(ExitUsage, "--listen %q: name the address; 0.0.0.0 is all of them, 127.0.0.1 only this machine", f.listen)
+	}
+	if f.state != "" {
+		if err := os.MkdirAll(f.state, 0o700); err != nil {
+			return exitf(ExitUsage, "--state %q: %w", f.state, err)
+		}
+	}
+	l, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return exitf(ExitEnvironment, "--listen %q: %w", f.listen, err)
+	}
+	cfg := vcenter.Config{Seed: f.seed, Version: f.version, Listener: l, TLS: true, StateDir: f.state, Log: logger(s.Err, f.verbose)}
+	var disks disk.Store = disk.NewMemory()
+	if f.state != "" {
+		if disks, err = disk.NewFiles(f.state + "/disks"); err != nil {
+			l.Close()
+			return exitf(ExitEnvironment, "--state %q: %w", f.state, err)
+		}
+	}
+	cfg.Disks = disks
+	for i := range f.nodes {
+		n := vcenter.Node{Name: fmt.Sprintf("node-%d", i+1)}
+		if len(f.zones) > 0 {
+			n.Zone = f.zones[i%len(f.zones)]
+		}
+		cfg.Nodes = append(cfg.Nodes, n)
+	}
+	v, err := vcenter.New(ctx, cfg)
+	if err != nil {
+		l.Close()
+		return &exitError{ExitUsage, err}
+	}
+	defer v.Close()
+	if f.env != "" {
+		if err := v.WriteEnv(f.env, "csilab"); err != nil {
+			return exitf(ExitUsage, "--env %q: %w", f.env, err)
+		}
+	}
+	u := v.URL()
+	u.User = nil // the password is in the env file only
+	fmt.Fprintf(s.Out, "csilab: vCenter %s at %s, datacenter %s, datastores %s\n", f.version, u, v.Datacenter(), strings.Join(v.DatastoreNames(), ", "))
+	if f.env != "" {
+		fmt.Fprintf(s.Out, "csilab: environment in %s\n", f.env)
+	}
+	<-ctx.Done()
+	fmt.Fprintln(s.Out, "csilab: stopped")
+	return nil
+}

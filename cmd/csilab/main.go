@@ -1,0 +1,15 @@
+// Command csilab runs a Kubernetes storage driver's world without the
+// hardware: see `csilab --help` and docs/.
+package main
+
+import (
+	"os"
+
+	"github.com/csilab/csilab/cmd/csilab/cli"
+	"github.com/csilab/csilab/sim"
+)
+
+func main() {
+	sim.Main() // a node or a driver of a lab with real hosts runs in this binary too
+	os.Exit(cli.Main(cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
+}

@@ -1,0 +1,318 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/kube/admission"
+	"github.com/csilab/csilab/sim/kube/store"
+)
+
+// File is a manifest of a user.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// FromManifests makes a scenario of a user's own objects. The error tells
+// what an API server would say, with file, object and field.
+func FromManifests(files []File) (Scenario, error) {
+	var objs []store.Object
+	var names []string
+	for _, f := range files {
+		os, err := admission.Decode(f.Name, f.Data)
+		if err != nil {
+			return Scenario{}, err
+		}
+		objs = append(objs, os...)
+		names = append(names, f.Name)
+	}
+	if len(objs) == 0 {
+		return Scenario{}, fmt.Errorf("%s: no object in it", strings.Join(names, ", "))
+	}
+	d := drive{objs: objs}
+	if len(d.claims())+len(d.pods()) == 0 {
+		return Scenario{}, fmt.Errorf("%s: no PersistentVolumeClaim and no Pod in it, so there is nothing to drive", strings.Join(names, ", "))
+	}
+	return Scenario{
+		Name: strings.Join(names, "+"), Text: "the objects of " + strings.Join(names, " and ") + " live and die",
+		NoClasses: true,
+		Flow:      d.flow,
+	}, nil
+}
+
+// drive takes objects through a whole life.
+type drive struct{ objs []store.Object }
+
+func of[T store.Object](objs []store.Object) (out []T) {
+	for _, o := range objs {
+		if t, ok := o.(T); ok {
+			out = append(out, t.DeepCopyObject().(T))
+		}
+	}
+	return out
+}
+
+func (d drive) claims() []*corev1.PersistentVolumeClaim {
+	return of[*corev1.PersistentVolumeClaim](d.objs)
+}
+func (d drive) pods() []*corev1.Pod { return of[*corev1.Pod](d.objs) }
+
+func restores(c *corev1.PersistentVolumeClaim) bool {
+	return c.Spec.DataSource != nil && c.Spec.DataSource.Kind == "VolumeSnapshot" || c.Spec.DataSourceRef != nil && c.Spec.DataSourceRef.Kind == "VolumeSnapshot"
+}
+
+func claimsOf(p *corev1.Pod) (names []string) {
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}
+
+// wait is how long an object of the user's may take to get ready.
+const wait = 30 * time.Second
+
+func (d drive) flow(ctx context.Context, l *sim.Lab) error {
+	do := func(what string, f func(context.Context) error) error {
+		c, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("after %v", wait))
+		defer cancel()
+		if err := f(c); err != nil {
+			return step(err, "%s", what)
+		}
+		l.Note("%s", what)
+		return nil
+	}
+	claims, pods, snaps := d.claims(), d.pods(), of[*snapshotv1.VolumeSnapshot](d.objs)
+	// A claim that no pod uses gets one, or its volume would never be used.
+	for _, c := range claims {
+		if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+			return p.Namespace == c.Namespace && slices.Contains(claimsOf(p), c.Name)
+		}) {
+			p := pod("csilab-"+c.Name, "", c)
+			p.Namespace = c.Namespace
+			pods = append(pods, p)
+		}
+	}
+	late := func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(claims, func(c *corev1.PersistentVolumeClaim) bool {
+			return restores(c) && c.Namespace == p.Namespace && slices.Contains(claimsOf(p), c.Name)
+		})
+	}
+	start := func(second bool) error {
+		for _, c := range claims {
+			if restores(c) != second {
+				continue
+			}
+			if err := do("create PersistentVolumeClaim "+store.Key(c), func(ctx context.Context) error { return l.Create(ctx, c.DeepCopy()) }); err != nil {
+				return err
+			}
+		}
+		for _, p := range pods {
+			if late(p) != second {
+				continue
+			}
+			if err := do("create Pod "+store.Key(p), func(ctx context.Context) error { return l.Create(ctx, p.DeepCopy()) }); err != nil {
+				return err
+			}
+		}
+		for _, c := range claims {
+			if restores(c) == second {
+				if err := do("PersistentVolumeClaim "+store.Key(c)+" is bound", func(ctx context.Context) error { _, err := l.Bound(ctx, store.Key(c)); return err }); err != nil {
+					return err
+				}
+			}
+		}
+		for _, p := range pods {
+			if late(p) == second {
+				if err := do("Pod "+store.Key(p)+" runs", func(ctx context.Context) error { _, err := l.Running(ctx, store.Key(p)); return err }); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	write := func(content string) error {
+		for _, p := range pods {
+			if late(p) {
+				continue
+			}
+			for _, file := range writable(p) {
+				if err := do(fmt.Sprintf("Pod %s writes %s", store.Key(p), file), func(ctx context.Context) error { return l.Write(ctx, store.Key(p), file, content) }); err != nil {
+					return err
+				}
+			}
+		}
+		return do("all data reads back, the invariants hold", func(ctx context.Context) error { return l.Check(ctx) })
+	}
+
+	for _, o := range d.objs {
+		switch o.(type) {
+		case *corev1.PersistentVolumeClaim, *corev1.Pod, *snapshotv1.VolumeSnapshot:
+			continue
+		}
+		if err := do("create "+store.KindOf(o)+" "+store.Key(o), func(ctx context.Context) error { return l.Create(ctx, o.DeepCopyObject().(store.Object)) }); err != nil {
+			return err
+		}
+	}
+	if err := start(false); err != nil {
+		return err
+	}
+	if err := write("csilab wrote this before the snapshots"); err != nil {
+		return err
+	}
+	for _, s := range snaps {
+		if err := do("VolumeSnapshot "+store.Key(s)+" is ready", func(ctx context.Context) error {
+			if err := l.Create(ctx, s.DeepCopy()); err != nil {
+				return err
+			}
+			_, err := l.SnapshotReady(ctx, store.Key(s))
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if len(snaps) > 0 {
+		if err := write("csilab wrote that after the snapshots!"); err != nil {
+			return err
+		}
+	}
+	if err := start(true); err != nil {
+		return err
+	}
+	if err := do("restored volumes hold what their snapshots held", func(ctx context.Context) error { return l.Check(ctx) }); err != nil {
+		return err
+	}
+	for _, s := range snaps {
+		if err := do("delete VolumeSnapshot "+store.Key(s), func(ctx context.Context) error { return l.DeleteSnapshot(ctx, store.Key(s)) }); err != nil {
+			return err
+		}
+	}
+	for _, c := range claims {
+		if err := d.grow(ctx, l, c, do); err != nil {
+			return err
+		}
+	}
+	if err := d.move(ctx, l, pods, do); err != nil {
+		return err
+	}
+	for _, p := range pods {
+		if err := do("delete Pod "+store.Key(p), func(ctx context.Context) error { return l.DeletePod(ctx, store.Key(p)) }); err != nil {
+			return err
+		}
+	}
+	for _, c := range claims {
+		if err := do("delete PersistentVolumeClaim "+store.Key(c), func(ctx context.Context) error { return l.DeletePVC(ctx, store.Key(c)) }); err != nil {
+			return err
+		}
+	}
+	return do("nothing is left behind", func(ctx context.Context) error { return l.Empty(ctx) })
+}
+
+// writable lists a file for each volume that a pod can write.
+func writable(p *corev1.Pod) (files []string) {
+	c := p.Spec.Containers[0]
+	ro := map[string]bool{}
+	isClaim := map[string]bool{}
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			ro[v.Name], isClaim[v.Name] = v.PersistentVolumeClaim.ReadOnly, true
+		}
+	}
+	for _, m := range c.VolumeMounts {
+		if isClaim[m.Name] && !ro[m.Name] && !m.ReadOnly {
+			files = append(files, strings.TrimSuffix(m.MountPath, "/")+"/csilab-"+p.Name)
+		}
+	}
+	for _, d := range c.VolumeDevices {
+		if isClaim[d.Name] && !ro[d.Name] {
+			files = append(files, d.DevicePath)
+		}
+	}
+	return files
+}
+
+// grow doubles a claim whose class allows it.
+func (d drive) grow(ctx context.Context, l *sim.Lab, c *corev1.PersistentVolumeClaim, do func(string, func(context.Context) error) error) error {
+	now, err := l.PVC(store.Key(c))
+	if err != nil {
+		return err
+	}
+	pv, err := l.Volume(now.Spec.VolumeName)
+	if err != nil {
+		return err
+	}
+	expandable := slices.ContainsFunc(of[*storagev1.StorageClass](d.objs), func(sc *storagev1.StorageClass) bool {
+		return sc.Name == pv.Spec.StorageClassName && sc.AllowVolumeExpansion != nil && *sc.AllowVolumeExpansion
+	})
+	if !expandable {
+		return nil
+	}
+	if err := l.CanGrowOnline(store.Key(c)); err != nil {
+		l.Note("PersistentVolumeClaim %s is not grown: %v", store.Key(c), err)
+		return nil
+	}
+	q := now.Status.Capacity[corev1.ResourceStorage]
+	size := resource.NewQuantity(2*q.Value(), resource.BinarySI).String()
+	return do(fmt.Sprintf("PersistentVolumeClaim %s grows to %s", store.Key(c), size), func(ctx context.Context) error {
+		if err := l.Expand(ctx, store.Key(c), size); err != nil {
+			return err
+		}
+		if err := l.Expanded(ctx, store.Key(c), size); err != nil {
+			return err
+		}
+		return l.BackendSize(ctx, store.Key(c), size)
+	})
+}
+
+// move starts each pod that may run elsewhere on another node. Pods that
+// share claims move together.
+func (d drive) move(ctx context.Context, l *sim.Lab, pods []*corev1.Pod, do func(string, func(context.Context) error) error) error {
+	type there struct {
+		pod  *corev1.Pod
+		from string
+	}
+	var moving []there
+	for _, p := range pods {
+		now, err := l.Pod(store.Key(p))
+		if err != nil {
+			return err
+		}
+		if p.Spec.NodeName != "" || len(p.Spec.NodeSelector) > 0 || p.Spec.Affinity != nil {
+			continue
+		}
+		moving = append(moving, there{p, now.Spec.NodeName})
+	}
+	for _, m := range moving {
+		if err := do("delete Pod "+store.Key(m.pod)+" on "+m.from, func(ctx context.Context) error { return l.DeletePod(ctx, store.Key(m.pod)) }); err != nil {
+			return err
+		}
+	}
+	for _, m := range moving {
+		p := m.pod.DeepCopy()
+		p.Spec.NodeName = l.OtherNode(moving[0].from)
+		if err := do("Pod "+store.Key(p)+" runs on "+p.Spec.NodeName, func(ctx context.Context) error {
+			if err := l.Create(ctx, p); err != nil {
+				return err
+			}
+			_, err := l.Running(ctx, store.Key(p))
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if len(moving) == 0 {
+		return nil
+	}
+	return do("all data is there after the move", func(ctx context.Context) error { return l.Check(ctx) })
+}

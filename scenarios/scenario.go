@@ -1,0 +1,79 @@
+// Package scenarios holds the flows that csilab runs, written against the
+// verbs of a lab, and the Ginkgo specs that wrap them.
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/csilab/csilab/sim"
+)
+
+// Scenario is a named flow over a lab of its own.
+type Scenario struct {
+	// Name is unique, lower case, words joined by dashes.
+	Name string
+	// Text is what the scenario shows, in one sentence.
+	Text string
+	// Labels select scenarios by flow, e.g. "attach", "snapshot", "fault".
+	Labels []string
+	// Options adapts the lab; nil takes the default one.
+	Options func(*sim.Options)
+	// NoClasses leaves out the classes of fixtures/manifests/classes.yaml.
+	NoClasses bool
+	// Flow does the steps. It returns the first thing that is not as it must be.
+	Flow func(ctx context.Context, l *sim.Lab) error
+	// Sweep scenarios make labs of their own; Flow is nil then.
+	Sweep func(ctx context.Context, opts sim.Options, progress func(string)) error
+
+	// Mutation names what must turn the scenario red; Mutate does it. The
+	// mutants' test runs each.
+	Mutation      string
+	Mutate        func(*sim.Lab)
+	MutateOptions func(*sim.Options)
+}
+
+var all []Scenario
+
+func register(s Scenario) {
+	if slices.ContainsFunc(all, func(o Scenario) bool { return o.Name == s.Name }) {
+		panic(fmt.Sprintf("scenario %s is registered twice", s.Name))
+	}
+	all = append(all, s)
+}
+
+// All lists the scenarios by name.
+func All() []Scenario {
+	out := slices.Clone(all)
+	slices.SortFunc(out, func(a, b Scenario) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Find returns a scenario by name.
+func Find(name string) (Scenario, bool) {
+	i := slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })
+	if i < 0 {
+		return Scenario{}, false
+	}
+	return all[i], true
+}
+
+// step wraps the error of a step with the user's words for it.
+func step(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}
+
+// steps runs functions in order and stops at the first error.
+func steps(fs ...func() error) error {
+	for _, f := range fs {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

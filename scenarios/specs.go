@@ -1,0 +1,195 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+
+	"github.com/csilab/csilab/fixtures"
+	"github.com/csilab/csilab/sim"
+)
+
+// Class says how a scenario ended.
+type Class string
+
+// The classes, worst first.
+const (
+	Invariant   Class = "invariant"      // an invariant of the lab broke
+	NoConverge  Class = "no-convergence" // the lab did not reach a state in time
+	Failed      Class = "failed"         // a step gave something else than it must
+	Environment Class = "environment"    // this machine can't do it
+	Interrupted Class = "interrupted"    // stopped from outside
+	Skipped     Class = "skipped"
+	Passed      Class = "passed"
+)
+
+// Result is the end of one scenario.
+type Result struct {
+	Scenario string        `json:"scenario"`
+	Text     string        `json:"text"`
+	Class    Class         `json:"class"`
+	Reason   string        `json:"reason,omitempty"`
+	Duration time.Duration `json:"duration"`
+	Seed     uint64        `json:"seed"`
+	Host     string        `json:"host"`
+	Timers   string        `json:"timers"`
+	Ledger   string        `json:"ledger,omitempty"` // file, for a scenario that failed
+	Replay   string        `json:"replay,omitempty"` // the command that runs it again
+	Notes    []string      `json:"notes,omitempty"`
+}
+
+// Config is how scenarios are run.
+type Config struct {
+	Options sim.Options
+	// Timeout bounds a scenario; 0 means two minutes, twenty for a sweep.
+	Timeout time.Duration
+	// Start and Done are told of each scenario; Progress of each cell of a
+	// sweep. All may be nil.
+	Start    func(Scenario)
+	Progress func(string)
+	Done     func(Result)
+	// Keep is the directory that gets the ledger of a scenario that failed;
+	// "" keeps none.
+	Keep string
+	// Mutate applies each scenario's mutation: all must turn red.
+	Mutate bool
+}
+
+func (c Config) timeout(s Scenario) time.Duration {
+	switch {
+	case c.Timeout > 0:
+		return c.Timeout
+	case s.Sweep != nil:
+		return 20 * time.Minute
+	}
+	return 2 * time.Minute
+}
+
+// Run runs one scenario in a lab of its own.
+func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
+	opts := cfg.Options
+	if s.Options != nil {
+		s.Options(&opts)
+	}
+	if cfg.Mutate && s.MutateOptions != nil {
+		s.MutateOptions(&opts)
+	}
+	opts = opts.WithDefaults()
+	res = Result{Scenario: s.Name, Text: s.Text, Seed: opts.Seed, Host: opts.Host, Timers: opts.Timers}
+	start := time.Now()
+	defer func() {
+		res.Duration = time.Since(start)
+		if res.Class != Passed && res.Class != Skipped {
+			res.Replay = fmt.Sprintf("go run ./cmd/csilab run --focus '^%s$' --host %s --timers %s --seed %d", s.Name, opts.Host, opts.Timers, opts.Seed)
+		}
+	}()
+	outer := ctx
+	ctx, cancel := context.WithTimeout(ctx, cfg.timeout(s))
+	defer cancel()
+	if s.Sweep != nil {
+		progress := cfg.Progress
+		if progress == nil {
+			progress = func(string) {}
+		}
+		err := s.Sweep(ctx, opts, func(line string) {
+			res.Notes = append(res.Notes, line)
+			progress(line)
+		})
+		res.Class, res.Reason = classify(outer, err)
+		return res
+	}
+	lab, err := sim.Start(ctx, opts)
+	if err != nil {
+		res.Class, res.Reason = classify(outer, err)
+		return res
+	}
+	err = func() error {
+		if err := lab.NodesReady(ctx); err != nil {
+			return err
+		}
+		if !s.NoClasses {
+			if err := lab.Apply(ctx, fixtures.Manifest("classes")); err != nil {
+				return err
+			}
+		}
+		if cfg.Mutate && s.Mutate != nil {
+			s.Mutate(lab)
+		}
+		if err := s.Flow(ctx, lab); err != nil {
+			return err
+		}
+		return lab.Unfired()
+	}()
+	res.Notes = lab.Notes()
+	// What is already broken explains a step that failed or never came.
+	if err != nil && !sim.IsSkip(err) {
+		if v := lab.Broken(context.WithoutCancel(ctx)); v != nil {
+			err = errors.Join(v, err)
+		}
+	}
+	res.Class, res.Reason = classify(outer, err)
+	if res.Class != Passed && res.Class != Skipped && cfg.Keep != "" {
+		if f, lerr := lab.WriteLedger(cfg.Keep, s.Name); lerr == nil {
+			res.Ledger = f
+		}
+	}
+	if cerr := lab.Close(); cerr != nil && res.Class == Passed {
+		res.Class, res.Reason = classify(outer, cerr)
+	}
+	return res
+}
+
+// classify maps an error to a class and its text.
+func classify(ctx context.Context, err error) (Class, string) {
+	var (
+		inv *sim.InvariantError
+		to  *sim.TimeoutError
+		env *sim.EnvironmentError
+	)
+	switch {
+	case err == nil:
+		return Passed, ""
+	case sim.IsSkip(err):
+		return Skipped, err.Error()
+	case errors.As(err, &inv):
+		return Invariant, err.Error()
+	case ctx.Err() != nil:
+		return Interrupted, context.Cause(ctx).Error()
+	case errors.As(err, &env):
+		return Environment, err.Error()
+	case errors.As(err, &to), errors.Is(err, context.DeadlineExceeded):
+		return NoConverge, err.Error()
+	}
+	return Failed, err.Error()
+}
+
+// Specs adds a Ginkgo spec for each scenario to the tree under construction.
+func Specs(cfg Config) {
+	ginkgo.Describe("csilab", func() {
+		for _, s := range All() {
+			ginkgo.It(s.Name, ginkgo.Label(s.Labels...), func(ctx ginkgo.SpecContext) {
+				ginkgo.By(s.Text)
+				if cfg.Start != nil {
+					cfg.Start(s)
+				}
+				res := Run(ctx, s, cfg)
+				if cfg.Done != nil {
+					cfg.Done(res)
+				}
+				for _, n := range res.Notes {
+					ginkgo.GinkgoWriter.Println(n)
+				}
+				switch res.Class {
+				case Passed:
+				case Skipped:
+					ginkgo.Skip(res.Reason)
+				default:
+					ginkgo.Fail(fmt.Sprintf("%s: %s\nreplay: %s\nledger: %s", res.Class, res.Reason, res.Replay, res.Ledger))
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,280 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/csilab/csilab/fixtures"
+	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+func init() {
+	register(Scenario{
+		Name:   "reply-lost-on-every-controller-call",
+		Text:   "the reply of each controller call of a life is lost after its commit, and of each vCenter call that the driver makes for it; nothing is done twice or forgotten",
+		Labels: []string{"fault", "sweep", "lost-reply"},
+		Sweep: func(ctx context.Context, opts sim.Options, progress func(string)) error {
+			return sweep(ctx, opts, progress, sweepPlan{
+				calls: func(e ledger.Entry) bool {
+					return e.Hop == ledger.CSI && strings.HasPrefix(e.Component, "csi-") || e.Hop == ledger.VCenter && !waits[e.Op]
+				},
+				phases: []fault.Phase{fault.After},
+				action: func(ledger.Entry) fault.Action { return fault.Drop() },
+			})
+		},
+		Mutation: "a driver that creates again instead of looking for what its lost call created",
+	})
+	register(Scenario{
+		Name:   "driver-crashed-at-every-call",
+		Text:   "the driver is killed before and after each call that it gets and each call that it makes; the life goes on",
+		Labels: []string{"fault", "sweep", "crash"},
+		Sweep: func(ctx context.Context, opts sim.Options, progress func(string)) error {
+			return sweep(ctx, opts, progress, sweepPlan{
+				calls: func(e ledger.Entry) bool {
+					switch e.Hop {
+					case ledger.CSI:
+						return true
+					case ledger.VCenter:
+						return !waits[e.Op]
+					case ledger.Host:
+						return strings.HasPrefix(e.Component, "driver")
+					}
+					return false
+				},
+				phases: []fault.Phase{fault.Before, fault.After},
+				action: func(e ledger.Entry) fault.Action {
+					switch {
+					case e.Hop == ledger.CSI && strings.HasPrefix(e.Component, "kubelet@"):
+						return fault.Crash("driver@" + strings.TrimPrefix(e.Component, "kubelet@"))
+					case e.Hop == ledger.CSI && strings.HasPrefix(e.Component, "registrar@"):
+						return fault.Crash("driver@" + strings.TrimPrefix(e.Component, "registrar@"))
+					case e.Hop == ledger.Host:
+						return fault.Crash(e.Component)
+					}
+					return fault.Crash("driver-controller")
+				},
+			})
+		},
+		Mutation: "a driver that keeps the task id of a create in memory only and creates again after its restart",
+	})
+	register(Scenario{
+		Name:   "kubelet-restarted-at-every-call",
+		Text:   "the kubelet is killed before and after each call that it makes; it finds its volumes again",
+		Labels: []string{"fault", "sweep", "crash", "kubelet"},
+		Sweep: func(ctx context.Context, opts sim.Options, progress func(string)) error {
+			return sweep(ctx, opts, progress, sweepPlan{
+				calls: func(e ledger.Entry) bool {
+					return strings.HasPrefix(e.Component, "kubelet@") && e.Hop != ledger.Kube ||
+						strings.HasPrefix(e.Component, "kubelet@") && strings.Contains(e.Op, "status")
+				},
+				phases: []fault.Phase{fault.Before, fault.After},
+				action: func(e ledger.Entry) fault.Action { return fault.Crash(e.Component) },
+			})
+		},
+		Mutation: "a kubelet that forgets at its restart what it had staged",
+	})
+}
+
+// waits are calls that only wait or read in the background; the driver makes
+// them at times of its own.
+var waits = map[string]bool{"WaitForUpdatesEx": true, "CancelWaitForUpdates": true}
+
+type sweepPlan struct {
+	calls  func(ledger.Entry) bool
+	phases []fault.Phase
+	action func(ledger.Entry) fault.Action
+}
+
+// cell is one (call, fault).
+type cell struct {
+	hop       ledger.Hop
+	op        string
+	component string
+	nth       int
+	phase     fault.Phase
+	entry     ledger.Entry
+}
+
+func (c cell) String() string {
+	return fmt.Sprintf("%s %s/%s by %s, number %d", c.phase, c.hop, c.op, c.component, c.nth)
+}
+
+// sweep runs the life once clean, lists its calls, and runs it again once for
+// each (call, phase) with the fault at just that call. Several labs share the
+// cells; a lab that is empty again after a cell takes the next one.
+func sweep(ctx context.Context, opts sim.Options, progress func(string), plan sweepPlan) error {
+	start := time.Now()
+	cells, err := list(ctx, opts, plan)
+	if err != nil {
+		return step(err, "the clean run")
+	}
+	var fired, idle atomic.Int64
+	var mu sync.Mutex
+	var idleCells []string
+	queue := make(chan cell)
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(queue)
+		for _, c := range cells {
+			select {
+			case queue <- c:
+			case <-gctx.Done():
+				return nil
+			}
+		}
+		return nil
+	})
+	for w := range opts.SweepWorkers() {
+		g.Go(func() error {
+			wopts := opts
+			wopts.Seed += uint64(w)
+			lab, err := ready(gctx, wopts)
+			if err != nil {
+				return err
+			}
+			defer lab.Close()
+			n := 0
+			for c := range queue {
+				n++
+				did, err := runCell(gctx, lab, fmt.Sprintf("w%d-%d", w, n), c, plan.action(c.entry))
+				if err != nil {
+					return step(err, "cell %q (seed %d)", c, wopts.Seed)
+				}
+				if did {
+					fired.Add(1)
+				} else {
+					idle.Add(1)
+					mu.Lock()
+					idleCells = append(idleCells, c.String())
+					mu.Unlock()
+				}
+			}
+			return lab.Close()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	progress(fmt.Sprintf("%d calls and phases, %d faults fired and healed, %d did not come up again, %.1f s", len(cells), fired.Load(), idle.Load(), time.Since(start).Seconds()))
+	for _, c := range idleCells {
+		progress("did not fire: " + c)
+	}
+	if fired.Load() == 0 || idle.Load()*4 > int64(len(cells)) {
+		return fmt.Errorf("%d of %d faults fired: %w", fired.Load(), len(cells), errUnexpected)
+	}
+	return nil
+}
+
+func ready(ctx context.Context, opts sim.Options) (*sim.Lab, error) {
+	lab, err := sim.Start(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(lab.NodesReady(ctx), lab.Apply(ctx, fixtures.Manifest("classes"))); err != nil {
+		return nil, errors.Join(err, lab.Close())
+	}
+	return lab, nil
+}
+
+// list runs the life in a lab of its own and lists its cells.
+func list(ctx context.Context, opts sim.Options, plan sweepPlan) ([]cell, error) {
+	lab, err := ready(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer lab.Close()
+	// Once to warm up (first logins, first look-ups), once to list.
+	if err := life(ctx, lab, "warm"); err != nil {
+		return nil, err
+	}
+	from := uint64(lab.Ledger.Len())
+	if err := life(ctx, lab, "clean"); err != nil {
+		return nil, err
+	}
+	type kind struct {
+		hop           ledger.Hop
+		op, component string
+	}
+	seen := map[kind]int{}
+	var cells []cell
+	for _, e := range lab.Ledger.Entries(ledger.After(from)) {
+		if !plan.calls(e) {
+			continue
+		}
+		k := kind{e.Hop, e.Op, e.Component}
+		seen[k]++
+		for _, p := range plan.phases {
+			cells = append(cells, cell{e.Hop, e.Op, e.Component, seen[k], p, e})
+		}
+	}
+	if len(cells) == 0 {
+		return nil, fmt.Errorf("the life made no call that the sweep looks for: %w", errUnexpected)
+	}
+	// Dear cells first would help nothing: keep the order of the life.
+	return slices.Clip(cells), lab.Close()
+}
+
+// runCell runs one life with one fault and says whether the fault fired.
+func runCell(ctx context.Context, l *sim.Lab, name string, c cell, do fault.Action) (bool, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 90*time.Second, fmt.Errorf("the cell did not converge within 90s"))
+	defer cancel()
+	armed := l.Inject(fault.Rule{Name: c.String(), Hop: c.hop, Op: c.op, Component: c.component, Nth: c.nth, Phase: c.phase, Do: do, MayNotFire: true})
+	err := life(ctx, l, name)
+	l.Disarm(armed)
+	if err != nil {
+		if v := l.Broken(context.WithoutCancel(ctx)); v != nil {
+			err = errors.Join(v, err)
+		}
+		return armed.Fired() > 0, err
+	}
+	return armed.Fired() > 0, nil
+}
+
+// life is the flow that is swept: provision, attach, stage, publish, write,
+// snapshot, restore, expand, unpublish, unstage, detach, delete.
+func life(ctx context.Context, l *sim.Lab, name string) error {
+	node := l.Nodes()[0]
+	src, restored := claim(name+"-src", "fast", "64Mi"), claim(name+"-res", "fast", "64Mi", fromSnapshot(name))
+	app, reader := name+"-app", name+"-reader"
+	file, copied := "/"+src.Name+"/a", "/"+restored.Name+"/a"
+	return steps(
+		func() error { return l.Create(ctx, src) },
+		func() error { _, err := l.Bound(ctx, src.Name); return err },
+		func() error { return l.Create(ctx, pod(app, node, src)) },
+		func() error { _, err := l.Running(ctx, app); return err },
+		func() error { return l.Write(ctx, app, file, "one") },
+		func() error { _, err := l.TakeSnapshot(ctx, name, src.Name, "snap"); return err },
+		func() error { return l.Write(ctx, app, file, "two") },
+		func() error { return l.Create(ctx, restored) },
+		func() error { _, err := l.Bound(ctx, restored.Name); return err },
+		func() error { return l.Create(ctx, pod(reader, node, restored)) },
+		func() error { _, err := l.Running(ctx, reader); return err },
+		func() error { return l.Expect(ctx, reader, copied, "one") },
+		func() error { return l.Expect(ctx, app, file, "two") },
+		func() error { return l.DeletePod(ctx, reader) },
+		func() error { return l.DeletePVC(ctx, restored.Name) },
+		func() error { return l.DeleteSnapshot(ctx, name) },
+		func() error {
+			if l.CanGrowOnline(src.Name) != nil {
+				return nil
+			}
+			return steps(
+				func() error { return l.Expand(ctx, src.Name, "128Mi") },
+				func() error { return l.Expanded(ctx, src.Name, "128Mi") })
+		},
+		func() error { return l.Check(ctx) },
+		func() error { return l.DeletePod(ctx, app) },
+		func() error { return l.DeletePVC(ctx, src.Name) },
+		func() error { return l.Empty(ctx) },
+	)
+}

@@ -1,0 +1,157 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csilab/csilab/sim/invariant"
+	"github.com/csilab/csilab/sim/kube/store"
+)
+
+// InvariantError says which invariants of the lab are broken.
+type InvariantError struct{ Violations []invariant.Violation }
+
+func (e *InvariantError) Error() string {
+	var lines []string
+	for _, v := range e.Violations {
+		lines = append(lines, v.String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+func broken(vs []invariant.Violation) error {
+	if len(vs) == 0 {
+		return nil
+	}
+	return &InvariantError{vs}
+}
+
+// Broken looks at the invariants that hold at any moment, without waiting. It
+// is nil, or an *InvariantError.
+func (l *Lab) Broken(ctx context.Context) error {
+	return broken(invariant.Check(l.World(ctx, false)))
+}
+
+// Check requires that all invariants hold once the lab is quiet: what is on
+// its way gets time to arrive. Those that hold at any moment fail at once.
+func (l *Lab) Check(ctx context.Context) error { return l.settle(ctx, nil) }
+
+// Empty requires that nothing is left of what the scenario made: no volume,
+// snapshot, attachment, disk, mount or directory, and that the invariants hold.
+func (l *Lab) Empty(ctx context.Context) error {
+	return l.settle(ctx, func(w *invariant.World) (left []string) {
+		for _, v := range w.Volumes {
+			if !v.Unmanaged && !v.Retained {
+				left = append(left, "volume "+v.Name)
+			}
+		}
+		for _, s := range w.Snapshots {
+			left = append(left, "snapshot "+s.ID)
+		}
+		for _, e := range w.Exports {
+			left = append(left, fmt.Sprintf("export of %s to %s", e.VolumeID, e.Node))
+		}
+		for _, a := range store.List[storagev1.VolumeAttachment](l.user, "") {
+			left = append(left, "VolumeAttachment "+a.Name)
+		}
+		for _, n := range w.Nodes {
+			for _, m := range n.Mounts {
+				if m.VolumeID != "" || strings.HasPrefix(m.Path, kubeletRoot+"/pods/") || strings.HasPrefix(m.Path, kubeletRoot+"/plugins/kubernetes.io/") {
+					left = append(left, fmt.Sprintf("mount %s on %s", m.Path, n.Name))
+				}
+			}
+			for _, d := range n.Disks {
+				left = append(left, fmt.Sprintf("disk %s on %s", d, n.Name))
+			}
+			for _, d := range n.PodDirs {
+				left = append(left, fmt.Sprintf("directory of pod %s on %s", d, n.Name))
+			}
+			if !n.Fenced {
+				left = append(left, l.node(n.Name).leftDirs()...)
+			}
+		}
+		for _, n := range store.List[corev1.Node](l.user, "") {
+			if len(n.Status.VolumesInUse) > 0 && !l.fenced(n.Name) {
+				left = append(left, fmt.Sprintf("volumesInUse of %s: %v", n.Name, n.Status.VolumesInUse))
+			}
+		}
+		return left
+	})
+}
+
+func (l *Lab) fenced(node string) bool {
+	n := l.node(node)
+	if n == nil {
+		return true
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.off || n.forgotten
+}
+
+// leftDirs lists staging directories that are still there.
+func (n *Node) leftDirs() (left []string) {
+	for _, dir := range []string{kubeletRoot + "/plugins/kubernetes.io/csi/" + DriverName, kubeletRoot + "/plugins/kubernetes.io/csi/volumeDevices"} {
+		es, _ := n.host.ReadDir(dir)
+		for _, e := range es {
+			// staging and publish are roots that kubelet keeps.
+			if e.Name() == "staging" || e.Name() == "publish" {
+				sub, _ := n.host.ReadDir(dir + "/" + e.Name())
+				for _, s := range sub {
+					left = append(left, fmt.Sprintf("%s/%s/%s on %s", dir, e.Name(), s.Name(), n.Name))
+				}
+				continue
+			}
+			left = append(left, fmt.Sprintf("%s/%s on %s", dir, e.Name(), n.Name))
+		}
+	}
+	return left
+}
+
+// settle looks until the quiet invariants hold and left gives nothing.
+func (l *Lab) settle(ctx context.Context, left func(*invariant.World) []string) error {
+	ctx, cancel := within(ctx, l.settleTime())
+	defer cancel()
+	for {
+		if err := l.Broken(ctx); err != nil {
+			return err
+		}
+		w := l.World(ctx, true)
+		err := broken(invariant.Check(w))
+		var rest []string
+		if err == nil && left != nil {
+			if rest = left(w); len(rest) > 0 {
+				err = fmt.Errorf("left behind: %s", strings.Join(rest, "; "))
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		if werr := l.pause(ctx); werr != nil {
+			if _, ok := err.(*InvariantError); ok {
+				return err // quiet for long, and still broken
+			}
+			return &TimeoutError{What: err.Error(), Err: werr}
+		}
+	}
+}
+
+// pause waits a moment between two looks. Not every change is a call that
+// could be waited for: a directory that a component removes last, say.
+func (l *Lab) pause(ctx context.Context) error {
+	t := time.NewTimer(20 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-l.ctx.Done():
+		return fmt.Errorf("the lab is closed")
+	}
+}

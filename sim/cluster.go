@@ -1,0 +1,134 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csilab/csilab/driver"
+	"github.com/csilab/csilab/driver/record"
+	"github.com/csilab/csilab/driver/vsphere"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/hop"
+	"github.com/csilab/csilab/sim/kube"
+	"github.com/csilab/csilab/sim/kube/sidecar"
+	"github.com/csilab/csilab/sim/kube/sidecars"
+	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/transport"
+)
+
+// createBasics makes the objects that exist before anybody asks for a volume:
+// the namespace, the driver's CSIDriver object, and a Node object for each
+// machine, as the cloud provider leaves it for its kubelet.
+func (l *Lab) createBasics(ctx context.Context) error {
+	yes, no := true, false
+	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	admin := l.store.Client("admin")
+	if err := admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}); err != nil {
+		return err
+	}
+	if err := admin.Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: DriverName},
+		Spec: storagev1.CSIDriverSpec{AttachRequired: &yes, PodInfoOnMount: &no, FSGroupPolicy: &policy}}); err != nil {
+		return err
+	}
+	for _, n := range l.nodes {
+		labels := map[string]string{corev1.LabelHostname: n.Name}
+		if n.Zone != "" {
+			labels[corev1.LabelTopologyZone] = n.Zone
+		}
+		if err := admin.Create(ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+			Spec:       corev1.NodeSpec{ProviderID: "vsphere://" + n.uuid},
+			Status: corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")},
+				Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startControlPlane starts the core controllers and the sidecars.
+func (l *Lab) startControlPlane() error {
+	timers := kube.FastTimers()
+	set := sidecar.Fast()
+	if l.opts.Timers == "real" {
+		timers, set = kube.RealTimers(), sidecar.Real()
+	}
+	if len(l.opts.Zones) > 0 && !l.opts.TopologyGateOff {
+		set.Provisioner.Topology = true
+	}
+	l.wg.Go(func() {
+		if err := kube.RunCore(l.ctx, kube.Config{Store: l.store, Timers: timers, Log: l.log}); err != nil && l.ctx.Err() == nil {
+			l.log.Error("control plane", "err", err)
+		}
+	})
+	pod, err := sidecars.New(sidecars.Config{
+		Client: l.store.Client,
+		Dial: func(component string) (sidecars.Conn, error) {
+			return hop.Dial(hop.Config{Network: l.net, Endpoint: l.controllerSocket(), Hop: ledger.CSI, Component: component, In: l.in})
+		},
+		DriverName: DriverName, Set: set, Log: l.log,
+	})
+	if err != nil {
+		return err
+	}
+	l.sidecars = pod
+	l.wg.Go(func() { pod.Run(l.ctx) })
+	return nil
+}
+
+func (l *Lab) controllerSocket() string {
+	if l.dir == nil {
+		return "/csi/csi.sock"
+	}
+	return l.dir.Path() + "/csi.sock"
+}
+
+// startController starts the driver's controller service.
+func (l *Lab) startController() {
+	l.supervise("driver-controller", func() (*incarnation, error) {
+		conf, err := vsphere.ParseConfig("csi-vsphere.conf", []byte(l.vc.Conf("csilab")), func(string) string { return "" })
+		if err != nil {
+			return nil, fmt.Errorf("the vCenter's own configuration: %w", err)
+		}
+		fn := transport.NewFenced(l.net)
+		records := &fencedRecords{Store: l.records}
+		d, err := driver.New(driver.Config{
+			Mode: driver.Controller, Endpoint: "unix://" + l.controllerSocket(), Version: "lab", VSphere: &conf,
+			Dial: fn.DialContext, Listen: fn.Listen, Records: records, StopTimeout: time.Second,
+			Log: l.log.With("component", "driver-controller"),
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &incarnation{fence: func() { records.fence(); fn.Fence() }, run: d.Run}, nil
+	})
+}
+
+// fencedRecords are the operation records as one incarnation of the driver
+// sees them.
+type fencedRecords struct {
+	record.Store
+	gate fault.Fence
+}
+
+var errCrashed = errors.New("the driver has crashed")
+
+func (f *fencedRecords) fence() { f.gate.Close() }
+
+// Put implements record.Store.
+func (f *fencedRecords) Put(ctx context.Context, r record.Record) error {
+	return f.gate.Do(errCrashed, func() error { return f.Store.Put(ctx, r) })
+}
+
+// Delete implements record.Store.
+func (f *fencedRecords) Delete(ctx context.Context, key string) error {
+	return f.gate.Do(errCrashed, func() error { return f.Store.Delete(ctx, key) })
+}

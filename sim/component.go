@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// incarnation is one life of a component.
+type incarnation struct {
+	// fence makes sure that nothing that this incarnation does from now on has
+	// an effect. It returns at once and may be called from inside one of the
+	// incarnation's own calls.
+	fence func()
+	// run works until ctx ends or the component gives up.
+	run func(ctx context.Context) error
+}
+
+// component is a supervised part of the lab: when an incarnation ends, the
+// next one starts from durable state only, as a kubelet restarts a container.
+type component struct {
+	lab   *Lab
+	name  string
+	spawn func() (*incarnation, error)
+
+	mu      sync.Mutex
+	current *incarnation
+	cancel  context.CancelFunc
+	down    bool
+	starts  int
+	lastErr error
+	wake    chan struct{}
+}
+
+func (l *Lab) supervise(name string, spawn func() (*incarnation, error)) *component {
+	c := &component{lab: l, name: name, spawn: spawn, wake: make(chan struct{}, 1)}
+	l.mu.Lock()
+	l.components[name] = c
+	l.mu.Unlock()
+	l.wg.Go(c.loop)
+	return c
+}
+
+func (c *component) loop() {
+	ctx := c.lab.ctx
+	for ctx.Err() == nil {
+		c.mu.Lock()
+		down := c.down
+		c.mu.Unlock()
+		if down {
+			select {
+			case <-c.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		c.live(ctx)
+		c.mu.Lock()
+		down = c.down
+		c.mu.Unlock()
+		if !down {
+			t := time.NewTimer(c.lab.opts.restartDelay())
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				t.Stop()
+			}
+		}
+	}
+}
+
+// live runs one incarnation.
+func (c *component) live(ctx context.Context) {
+	ictx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	inc, err := c.spawn()
+	if err != nil {
+		c.note(err)
+		return
+	}
+	c.mu.Lock()
+	if c.down {
+		c.mu.Unlock()
+		inc.fence()
+		return
+	}
+	c.current, c.cancel = inc, cancel
+	c.starts++
+	c.mu.Unlock()
+	err = inc.run(ictx)
+	inc.fence() // also after a clean end: nothing of it may linger
+	c.mu.Lock()
+	c.current, c.cancel = nil, nil
+	c.mu.Unlock()
+	c.note(err)
+}
+
+func (c *component) note(err error) {
+	if err == nil || errors.Is(err, context.Canceled) || c.lab.ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	c.lastErr = err
+	c.mu.Unlock()
+	c.lab.log.Warn("component ended", "component", c.name, "err", err)
+}
+
+// crash fences and cancels the present incarnation; the loop starts the next.
+func (c *component) crash() {
+	c.mu.Lock()
+	inc, cancel := c.current, c.cancel
+	c.mu.Unlock()
+	if inc != nil {
+		c.lab.log.Info("crash", "component", c.name)
+		inc.fence()
+		cancel()
+	}
+}
+
+// stop crashes the component and keeps it down until start.
+func (c *component) stop() {
+	c.mu.Lock()
+	c.down = true
+	c.mu.Unlock()
+	c.crash()
+}
+
+func (c *component) start() {
+	c.mu.Lock()
+	c.down = false
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Starts is how often a component was started, e.g. "driver-controller",
+// "driver@node-1", "kubelet@node-1", "csi-attacher". 0 for an unknown name.
+func (l *Lab) Starts(name string) int {
+	l.mu.Lock()
+	c := l.components[name]
+	l.mu.Unlock()
+	if c == nil {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.starts
+}
+
+// Crash kills a component; it is restarted from durable state only.
+func (l *Lab) Crash(name string) {
+	l.mu.Lock()
+	c := l.components[name]
+	l.mu.Unlock()
+	if c == nil && l.sidecars.Crash(name) {
+		return
+	}
+	if c == nil {
+		l.log.Error("crash of an unknown component", "component", name)
+		return
+	}
+	c.crash()
+}

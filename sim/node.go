@@ -1,0 +1,451 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csilab/csilab/driver"
+	"github.com/csilab/csilab/driver/node"
+	"github.com/csilab/csilab/kubeletsim"
+	"github.com/csilab/csilab/kubeletsim/registrar"
+	"github.com/csilab/csilab/sim/host"
+	"github.com/csilab/csilab/sim/transport"
+)
+
+const (
+	kubeletRoot  = "/var/lib/kubelet"
+	pluginDir    = kubeletRoot + "/plugins/" + DriverName
+	csiSocket    = pluginDir + "/csi.sock"
+	topologyFile = pluginDir + "/topology"
+	regSocket    = kubeletRoot + "/plugins_registry/" + DriverName + "-reg.sock"
+)
+
+// Node is a node of a lab: a VM with an operating system, a kubelet, a
+// registrar and the driver's node service.
+type Node struct {
+	Name, Zone string
+
+	lab     *Lab
+	uuid    string
+	host    host.Host
+	net     transport.Network
+	watcher transport.Watcher
+
+	mu        sync.Mutex
+	images    map[string]plugged // by wwn
+	kubelet   *kubeletsim.Kubelet
+	changed   chan struct{} // closed when kubelet changes
+	off       bool
+	forgotten bool // its leftovers are nobody's business any more
+}
+
+func (l *Lab) newNode(ctx context.Context, name string, i int) (*Node, error) {
+	n := &Node{Name: name, lab: l, uuid: l.vc.VMUUID(name), images: map[string]plugged{}, changed: make(chan struct{})}
+	if z := l.opts.Zones; len(z) > 0 {
+		n.Zone = z[i%len(z)]
+	}
+	switch {
+	case l.opts.Bubble:
+		m := transport.NewMemory()
+		n.net, n.watcher = m, m
+		n.host = host.NewMemory(host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: n.uuid, Log: l.log})
+	case l.opts.Host == "real":
+		dir := filepath.Join(l.dir.Path(), fmt.Sprintf("n%d", i+1))
+		r, err := host.NewReal(ctx, host.RealConfig{Name: name, BIOSUUID: n.uuid, Dir: dir, In: l.in, Log: l.log})
+		if err != nil {
+			return nil, err
+		}
+		n.host = r
+		w := transport.Wall{From: kubeletRoot, To: r.SocketRoot()}
+		n.net, n.watcher = w, kubeletsim.PluginWatcher{Wall: w}
+	default:
+		w := transport.Wall{From: kubeletRoot, To: filepath.Join(l.dir.Path(), fmt.Sprintf("n%d", i+1))}
+		n.net, n.watcher = w, kubeletsim.PluginWatcher{Wall: w}
+		n.host = host.NewMemory(host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: n.uuid, Log: l.log})
+	}
+	if err := n.host.MkdirAll(kubeletRoot, 0o750); err != nil {
+		return nil, errors.Join(err, n.host.Close())
+	}
+	return n, n.writeTopology()
+}
+
+// writeTopology does what the syncer does upstream: it tells the node its
+// segments, from the tags above its VM.
+func (n *Node) writeTopology() error {
+	if n.Zone == "" {
+		return nil
+	}
+	if err := n.host.MkdirAll(pluginDir, 0o750); err != nil {
+		return err
+	}
+	return n.host.WriteFile(topologyFile, []byte(fmt.Sprintf("topology.csi.vmware.com/k8s-zone=%q\n", n.Zone)), 0o644)
+}
+
+// start starts kubelet, registrar and driver under supervision.
+func (n *Node) start() {
+	l := n.lab
+	l.supervise("kubelet@"+n.Name, n.spawnKubelet)
+	if n.host.Kind() == "real" {
+		l.supervise("driver@"+n.Name, n.spawnDriverProcess)
+	} else {
+		l.supervise("driver@"+n.Name, n.spawnDriver)
+	}
+	l.supervise("registrar@"+n.Name, n.spawnRegistrar)
+}
+
+func (n *Node) spawnKubelet() (*incarnation, error) {
+	l, name := n.lab, "kubelet@"+n.Name
+	client := l.store.Client(name)
+	fh := host.Fence(n.host)
+	fn := transport.NewFenced(n.net)
+	timers := kubeletsim.FastTimers()
+	if l.opts.Timers == "real" {
+		timers = kubeletsim.RealTimers()
+	}
+	k, err := kubeletsim.New(kubeletsim.Config{
+		NodeName: n.Name, Client: client, Host: host.Intercept(fh, l.in, name),
+		Network: fn, Watcher: n.watcher, In: l.in, RootDir: kubeletRoot, Timers: timers,
+		PodDirsOnly: l.opts.ForgetfulKubelets, Log: l.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &incarnation{
+		fence: func() { client.Fence(); fh.Fence(); fn.Fence() },
+		run: func(ctx context.Context) error {
+			n.setKubelet(k)
+			defer n.setKubelet(nil)
+			return k.Run(ctx)
+		},
+	}, nil
+}
+
+func (n *Node) setKubelet(k *kubeletsim.Kubelet) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kubelet = k
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// agent waits for a kubelet that runs.
+func (n *Node) agent(ctx context.Context) (*kubeletsim.Kubelet, error) {
+	for {
+		n.mu.Lock()
+		k, ch := n.kubelet, n.changed
+		n.mu.Unlock()
+		if k != nil {
+			return k, nil
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-n.lab.ctx.Done():
+			return nil, errors.New("the lab is closed")
+		}
+	}
+}
+
+func (n *Node) driverConfig() driver.Config {
+	c := driver.Config{
+		Mode: driver.Node, Endpoint: "unix://" + csiSocket, NodeName: n.Name, Version: "lab",
+		MaxVolumesPerNode: n.lab.opts.MaxVolumesPerNode, StopTimeout: time.Second, Log: n.lab.log.With("component", "driver@"+n.Name),
+	}
+	if n.lab.opts.Timers == "fast" {
+		c.DeviceWait = 3 * time.Second
+	}
+	if n.Zone != "" {
+		c.TopologyFile = topologyFile
+	}
+	return c
+}
+
+func (n *Node) spawnDriver() (*incarnation, error) {
+	l, name := n.lab, "driver@"+n.Name
+	fh := host.Fence(n.host)
+	fn := transport.NewFenced(n.net)
+	cfg := n.driverConfig()
+	cfg.Listen, cfg.Dial = fn.Listen, fn.DialContext
+	cfg.Host = driverHost{host.Intercept(fh, l.in, name)}
+	cfg.Watch = func(ctx context.Context, _ string) (<-chan struct{}, error) {
+		ch := make(chan struct{})
+		context.AfterFunc(ctx, func() { close(ch) })
+		return ch, nil
+	}
+	d, err := driver.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &incarnation{fence: func() { fh.Fence(); fn.Fence() }, run: d.Run}, nil
+}
+
+// driverHost is a lab's host as package driver/node asks for one.
+type driverHost struct{ host.Host }
+
+var _ node.Host = driverHost{}
+
+// spawnDriverProcess starts the driver as a process of the node, with nothing
+// but flags and environment, as a cluster does.
+func (n *Node) spawnDriverProcess() (*incarnation, error) {
+	r := n.host.(*host.Real)
+	cfg := n.driverConfig()
+	argv := []string{"csi-driver", "--mode", "node", "--endpoint", cfg.Endpoint, "--node-name", n.Name,
+		"--max-volumes-per-node", fmt.Sprint(max(1, cfg.MaxVolumesPerNode))}
+	if cfg.MaxVolumesPerNode == 0 {
+		argv = argv[:len(argv)-2]
+	}
+	if cfg.TopologyFile != "" {
+		argv = append(argv, "--topology-file", cfg.TopologyFile)
+	}
+	var out lastLines
+	p, err := r.StartChild(n.lab.ctx, "driver@"+n.Name, argv, nil, &out, &out)
+	if err != nil {
+		return nil, err
+	}
+	return &incarnation{
+		fence: func() { _ = p.Kill() },
+		run: func(ctx context.Context) error {
+			stop := context.AfterFunc(ctx, func() { _ = p.Kill() })
+			defer stop()
+			err := p.Wait()
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("driver process: %w\n%s", errors.Join(err, errors.New("ended")), out.String())
+		},
+	}, nil
+}
+
+// lastLines keeps the end of a process's output.
+type lastLines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *lastLines) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.b.Len() > 1<<16 {
+		w.b.Reset()
+	}
+	return w.b.Write(p)
+}
+
+func (w *lastLines) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(w.b.String()), "\n")
+	return strings.Join(lines[max(0, len(lines)-10):], "\n")
+}
+
+func (n *Node) spawnRegistrar() (*incarnation, error) {
+	fn := transport.NewFenced(n.net)
+	return &incarnation{
+		fence: fn.Fence,
+		run: func(ctx context.Context) error {
+			return registrar.Serve(ctx, registrar.Config{
+				Endpoint: csiSocket, Path: regSocket, Network: fn, In: n.lab.in, Node: n.Name, Log: n.lab.log,
+			})
+		},
+	}, nil
+}
+
+// usesDisk says whether something of the node's is mounted from a disk.
+func (n *Node) usesDisk(wwn string) bool {
+	ms, err := n.host.Mounter().List()
+	if err != nil {
+		return false
+	}
+	serial := n.serials()
+	for _, m := range ms {
+		if serial(m.Device) == wwn {
+			return true
+		}
+	}
+	return false
+}
+
+// serials returns a function that maps a device path to the wwn of its disk.
+func (n *Node) serials() func(device string) string {
+	byDev := map[string]string{}
+	const dir = "/dev/disk/by-id"
+	es, _ := n.host.ReadDir(dir)
+	for _, e := range es {
+		if wwn, ok := strings.CutPrefix(e.Name(), "wwn-0x"); ok {
+			if dev, err := n.host.EvalSymlinks(dir + "/" + e.Name()); err == nil {
+				byDev[dev] = wwn
+			}
+		}
+	}
+	return func(device string) string {
+		if wwn, ok := byDev[device]; ok {
+			return wwn
+		}
+		if dev, err := n.host.EvalSymlinks(device); err == nil {
+			return byDev[dev]
+		}
+		return ""
+	}
+}
+
+func (n *Node) writePod(ctx context.Context, p *corev1.Pod, path string, data []byte, sync bool) error {
+	k, err := n.agent(ctx)
+	if err != nil {
+		return err
+	}
+	return k.WriteFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, data, sync)
+}
+
+func (n *Node) readPod(ctx context.Context, p *corev1.Pod, path string, size int) ([]byte, error) {
+	k, err := n.agent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return k.ReadFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, size)
+}
+
+func (n *Node) poweredOff() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.off
+}
+
+func (n *Node) close() error {
+	err := n.host.Close()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.images {
+		err = errors.Join(err, p.img.Close())
+	}
+	n.images = map[string]plugged{}
+	return err
+}
+
+func (l *Lab) node(name string) *Node {
+	for _, n := range l.nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Nodes are the names of the nodes.
+func (l *Lab) Nodes() []string {
+	var names []string
+	for _, n := range l.nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// OtherNode is a node that is not the named one.
+func (l *Lab) OtherNode(name string) string {
+	for _, n := range l.nodes {
+		if n.Name != name && !n.poweredOff() {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// Zone is a node's zone.
+func (l *Lab) Zone(node string) string {
+	if n := l.node(node); n != nil {
+		return n.Zone
+	}
+	return ""
+}
+
+// Host is a node's operating system.
+func (l *Lab) Host(node string) host.Host { return l.node(node).host }
+
+// stop ends everything that runs on a node.
+func (n *Node) stop() {
+	for _, c := range []string{"kubelet@", "registrar@", "driver@"} {
+		n.lab.mu.Lock()
+		comp := n.lab.components[c+n.Name]
+		n.lab.mu.Unlock()
+		if comp != nil {
+			comp.stop()
+		}
+	}
+}
+
+// PowerOff takes the power from a node: all that runs there and all that is
+// not synced is lost.
+func (l *Lab) PowerOff(_ context.Context, node string) error {
+	n := l.node(node)
+	n.mu.Lock()
+	n.off = true
+	n.mu.Unlock()
+	n.stop()
+	if err := n.host.PowerOff(); err != nil {
+		return err
+	}
+	return l.vc.PowerOff(node)
+}
+
+// PowerOn boots a node again.
+func (l *Lab) PowerOn(_ context.Context, node string) error {
+	n := l.node(node)
+	if err := l.vc.PowerOn(node); err != nil {
+		return err
+	}
+	if err := n.host.PowerOn(); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.off = false
+	n.mu.Unlock()
+	for _, c := range []string{"driver@", "registrar@", "kubelet@"} {
+		l.mu.Lock()
+		comp := l.components[c+node]
+		l.mu.Unlock()
+		comp.start()
+	}
+	return n.writeTopology()
+}
+
+// DestroyVM deletes a node's VM: power, memory and hardware are gone; the
+// volumes stay in CNS.
+func (l *Lab) DestroyVM(_ context.Context, node string) error {
+	n := l.node(node)
+	n.mu.Lock()
+	n.off, n.forgotten = true, true
+	n.mu.Unlock()
+	n.stop()
+	if err := n.host.PowerOff(); err != nil {
+		return err
+	}
+	return l.vc.DeleteVM(node)
+}
+
+// StopKubelet stops a node's kubelet and keeps it down.
+func (l *Lab) StopKubelet(node string) error {
+	l.mu.Lock()
+	c := l.components["kubelet@"+node]
+	l.mu.Unlock()
+	if c == nil {
+		return fmt.Errorf("no node %q", node)
+	}
+	c.stop()
+	return nil
+}
+
+// Forget says that a node that was cut off is not looked at for leftovers.
+func (l *Lab) Forget(node string) {
+	n := l.node(node)
+	n.mu.Lock()
+	n.forgotten = true
+	n.mu.Unlock()
+}

@@ -1,0 +1,158 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/csilab/csilab/sim/host"
+)
+
+// DriverName is the name of the CSI driver in a lab.
+const DriverName = "csi.vsphere.vmware.com"
+
+// Options of a lab. The zero value, after WithDefaults, is a lab with two
+// nodes on the best hosts that this machine has.
+type Options struct {
+	// Seed of all ids and draws; 0 means 1.
+	Seed uint64
+	// Nodes is how many there are; 0 means 2. They are named node-1, node-2, …
+	Nodes int
+	// Zones are given to the nodes in turn; none means no topology.
+	Zones []string
+	// Host is real (root on Linux), memory or auto ("": auto).
+	Host string
+	// Timers of kubelets and controllers: real or fast ("": fast, in a bubble real).
+	Timers string
+	// Bubble says that the lab runs in a testing/synctest bubble: memory hosts,
+	// in-memory connections.
+	Bubble bool
+	// MaxVolumesPerNode is what each node says it takes; 0 means 59.
+	MaxVolumesPerNode int
+	// FreeSlots is how many disks each VM still takes; 0 means all that a VM
+	// has besides its boot disk.
+	FreeSlots int
+	// TopologyGateOff leaves the provisioner's feature gate Topology off although
+	// the nodes have zones: a mistake that clusters have.
+	TopologyGateOff bool
+	// ForgetfulKubelets reconstruct at their restart only what pod directories
+	// show, as kubelet v1.37.2 does (kubernetes#121937): a volume that was
+	// unpublished but not unstaged when it stopped is forgotten.
+	ForgetfulKubelets bool
+	// StateRoot is where labs keep their files; "" means a directory below
+	// os.TempDir.
+	StateRoot string
+	// Log; nil discards.
+	Log *slog.Logger
+}
+
+// EnvironmentError says what this machine lacks for a lab.
+type EnvironmentError struct{ Err error }
+
+func (e *EnvironmentError) Error() string { return e.Err.Error() }
+
+// Unwrap gives what is missing.
+func (e *EnvironmentError) Unwrap() error { return e.Err }
+
+// WithDefaults fills in what is zero.
+func (o Options) WithDefaults() Options {
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 2
+	}
+	if o.Bubble {
+		o.Host = "memory"
+	}
+	if o.Host == "" || o.Host == "auto" {
+		o.Host = "memory"
+		if host.RealSupported() == nil {
+			o.Host = "real"
+		}
+	}
+	if o.Timers == "" {
+		o.Timers = "fast"
+		if o.Bubble {
+			o.Timers = "real"
+		}
+	}
+	if o.StateRoot == "" {
+		o.StateRoot = filepath.Join(os.TempDir(), fmt.Sprintf("csilab-%d", os.Getuid()))
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	switch {
+	case o.Nodes < 1:
+		return fmt.Errorf("Options.Nodes is %d, allowed are 1 and more", o.Nodes)
+	case o.Host != "real" && o.Host != "memory":
+		return fmt.Errorf("Options.Host is %q, allowed are real, memory, auto", o.Host)
+	case o.Timers != "real" && o.Timers != "fast":
+		return fmt.Errorf("Options.Timers is %q, allowed are real, fast", o.Timers)
+	case o.MaxVolumesPerNode < 0 || o.MaxVolumesPerNode > 255:
+		return fmt.Errorf("Options.MaxVolumesPerNode is %d, allowed are 0 to 255", o.MaxVolumesPerNode)
+	case o.FreeSlots < 0:
+		return fmt.Errorf("Options.FreeSlots is %d, allowed are 0 and more", o.FreeSlots)
+	}
+	return nil
+}
+
+// Preflight says whether this machine can run a lab with these options; the
+// error is an *EnvironmentError that names what is missing.
+func Preflight(o Options) error {
+	o = o.WithDefaults()
+	if err := o.validate(); err != nil {
+		return err
+	}
+	if o.Host == "real" {
+		if err := host.RealSupported(); err != nil {
+			return &EnvironmentError{fmt.Errorf("real hosts: %w", err)}
+		}
+	}
+	if err := os.MkdirAll(o.StateRoot, 0o700); err != nil {
+		return &EnvironmentError{fmt.Errorf("state directory: %w", err)}
+	}
+	return nil
+}
+
+// SweepWorkers is how many labs a sweep runs side by side.
+func (o Options) SweepWorkers() int {
+	if o.Host == "real" {
+		return 2 * runtime.GOMAXPROCS(0)
+	}
+	return 4 * runtime.GOMAXPROCS(0)
+}
+
+// restartDelay is how long a component that ended stays down. A kubelet's
+// crash loop starts with none (kubernetes v1.37.2 pkg/kubelet/kuberuntime: the
+// first restart is immediate, 10 s come with the second); a process manager
+// restarts a kubelet after RestartSec=10 (kubeadm's unit).
+func (o Options) restartDelay() time.Duration {
+	if o.Timers == "real" {
+		return 10 * time.Second
+	}
+	return 20 * time.Millisecond
+}
+
+// SkipError says that a scenario can't be done here, and why.
+type SkipError struct{ Reason string }
+
+func (e *SkipError) Error() string { return e.Reason }
+
+// Skip makes a SkipError.
+func Skip(format string, args ...any) error { return &SkipError{fmt.Sprintf(format, args...)} }
+
+// IsSkip tells a skip from a failure.
+func IsSkip(err error) bool {
+	var s *SkipError
+	return errors.As(err, &s)
+}

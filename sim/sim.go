@@ -1,0 +1,300 @@
+// Package sim is a lab: one running world with a vCenter, nodes with kubelets,
+// a control plane and the CSI driver, all hops between them recorded and open
+// to faults.
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/csilab/csilab/driver"
+	"github.com/csilab/csilab/driver/record"
+	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/host"
+	"github.com/csilab/csilab/sim/kube/sidecars"
+	"github.com/csilab/csilab/sim/kube/store"
+	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/transport"
+	"github.com/csilab/csilab/sim/vcenter"
+)
+
+// Lab is one running world. Start makes one; Close ends it.
+type Lab struct {
+	Ledger *ledger.Ledger
+	Plan   *fault.Plan
+
+	opts   Options
+	log    *slog.Logger
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	dir    *host.StateDir // nil in a bubble
+
+	in      *fault.Interceptor
+	disks   *mutableDisks
+	vc      *vcenter.VCenter
+	store   *store.Store
+	user    *store.Client
+	net     transport.Network // of the control plane and the vCenter
+	records record.Store
+	nodes   []*Node
+	data    *data
+	seen    observations
+
+	sidecars *sidecars.Pod
+
+	mu         sync.Mutex
+	components map[string]*component
+	notes      []string
+	retained   []string
+	closed     bool
+}
+
+// Main must be the first call of main and TestMain in programs that start
+// labs: a node with a real host, and the driver on it, are child processes of
+// the same binary.
+func Main() {
+	host.RegisterChild("csi-driver", func(args []string) int {
+		return driver.Main(args, os.Getenv, os.Stdout, os.Stderr)
+	})
+	host.Main()
+}
+
+// Sweep removes what labs that were killed have left on this machine.
+func Sweep(o Options) {
+	o = o.WithDefaults()
+	if err := host.Sweep(o.StateRoot); err != nil {
+		o.Log.Warn("sweep of dead labs", "err", err)
+	}
+}
+
+// Start starts a lab. It runs until Close; ctx bounds the start only.
+func Start(ctx context.Context, o Options) (_ *Lab, err error) {
+	o = o.WithDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	l := &Lab{
+		Ledger: &ledger.Ledger{}, Plan: &fault.Plan{Seed: o.Seed},
+		opts: o, log: o.Log, components: map[string]*component{}, data: newData(), records: record.NewMemory(),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	l.in = &fault.Interceptor{Ledger: l.Ledger, Plan: l.Plan, OnCrash: l.Crash, Observe: l.observe, Classify: classify}
+	l.Ledger.Subscribe(l.promised)
+	var store0 disk.Store
+	switch {
+	case o.Bubble:
+		l.net = transport.NewMemory()
+		store0 = disk.NewMemory()
+	default:
+		if err := Preflight(o); err != nil {
+			return nil, err
+		}
+		if l.dir, err = host.NewStateDir(o.StateRoot); err != nil {
+			return nil, &EnvironmentError{err}
+		}
+		l.net = transport.Wall{}
+		store0 = disk.NewMemory()
+		if o.Host == "real" {
+			if store0, err = disk.NewFiles(filepath.Join(l.dir.Path(), "disks")); err != nil {
+				return nil, err
+			}
+		}
+	}
+	l.disks = &mutableDisks{Store: store0}
+	l.store = store.New(o.Seed, l.in)
+	l.user = l.store.Client("user")
+	if err := l.startVCenter(ctx); err != nil {
+		return nil, err
+	}
+	for i := range o.Nodes {
+		n, err := l.newNode(ctx, fmt.Sprintf("node-%d", i+1), i)
+		if err != nil {
+			return nil, err
+		}
+		l.nodes = append(l.nodes, n)
+	}
+	if err := l.createBasics(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.startControlPlane(); err != nil {
+		return nil, err
+	}
+	l.startController()
+	for _, n := range l.nodes {
+		n.start()
+	}
+	return l, nil
+}
+
+func (l *Lab) startVCenter(ctx context.Context) error {
+	cfg := vcenter.Config{
+		Seed: l.opts.Seed, Disks: l.disks, Hardware: hardware{l}, In: l.in, Component: "driver-controller",
+		TLS: !l.opts.Bubble, Log: l.log,
+	}
+	for i := range l.opts.Nodes {
+		n := vcenter.Node{Name: fmt.Sprintf("node-%d", i+1), OtherDisks: l.otherDisks()}
+		if z := l.opts.Zones; len(z) > 0 {
+			n.Zone = z[i%len(z)]
+		}
+		cfg.Nodes = append(cfg.Nodes, n)
+	}
+	if z := l.opts.Zones; len(z) > 0 {
+		for _, zone := range slices.Compact(slices.Sorted(slices.Values(z))) {
+			cfg.Datastores = append(cfg.Datastores, vcenter.Datastore{Name: "datastore-" + zone, Zones: []string{zone}})
+		}
+	}
+	if l.opts.Bubble {
+		lis, err := l.net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		cfg.Listener = lis
+	}
+	var err error
+	l.vc, err = vcenter.New(ctx, cfg)
+	return err
+}
+
+func (l *Lab) otherDisks() int {
+	if l.opts.FreeSlots == 0 {
+		return 0
+	}
+	return max(0, driver.DefaultMaxVolumes-l.opts.FreeSlots)
+}
+
+// VCenter is the lab's vCenter.
+func (l *Lab) VCenter() *vcenter.VCenter { return l.vc }
+
+// Options are the lab's, defaults filled in.
+func (l *Lab) Options() Options { return l.opts }
+
+// Client is the API as a user sees it.
+func (l *Lab) Client() *store.Client { return l.user }
+
+// Context ends when the lab is closed.
+func (l *Lab) Context() context.Context { return l.ctx }
+
+// Note remembers a line for the report of a scenario.
+func (l *Lab) Note(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.notes = append(l.notes, fmt.Sprintf(format, args...))
+}
+
+// Notes are the lines noted so far.
+func (l *Lab) Notes() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.notes)
+}
+
+// Inject arms a fault rule.
+func (l *Lab) Inject(r fault.Rule) *fault.Armed { return l.Plan.Arm(r) }
+
+// Disarm takes a rule out.
+func (l *Lab) Disarm(a *fault.Armed) { l.Plan.Disarm(a) }
+
+// Unfired is an error that names the rules that had to fire and have not.
+func (l *Lab) Unfired() error {
+	var names []string
+	for _, r := range l.Plan.Unfired() {
+		names = append(names, r.Name)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("fault rules that never fired: %s", strings.Join(names, "; "))
+}
+
+// WriteLedger writes the ledger as JSON lines into dir and returns the file.
+func (l *Lab) WriteLedger(dir, name string) (string, error) {
+	f, err := os.Create(filepath.Join(dir, strings.NewReplacer("/", "_", " ", "_").Replace(name)+".ledger.jsonl"))
+	if err != nil {
+		return "", err
+	}
+	return f.Name(), errors.Join(l.Ledger.WriteJSON(f), f.Close())
+}
+
+// Close ends the lab and leaves nothing behind. It may be called more than once.
+func (l *Lab) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.mu.Unlock()
+	l.cancel()
+	l.in.Close()
+	l.mu.Lock()
+	cs := make([]*component, 0, len(l.components))
+	for _, c := range l.components {
+		cs = append(cs, c)
+	}
+	l.mu.Unlock()
+	for _, c := range cs {
+		c.stop()
+	}
+	l.wg.Wait()
+	if l.vc != nil {
+		l.vc.Close()
+	}
+	var errs []error
+	for _, n := range l.nodes {
+		errs = append(errs, n.close())
+	}
+	if l.disks != nil {
+		errs = append(errs, l.disks.Close())
+	}
+	if l.dir != nil {
+		errs = append(errs, l.dir.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// classify gives the protocol's code of an error for the ledger.
+func classify(h ledger.Hop, err error) string {
+	switch h {
+	case ledger.CSI, ledger.Registration:
+		if s, ok := status.FromError(err); ok {
+			return s.Code().String()
+		}
+	case ledger.Kube:
+		if r := apierrors.ReasonForError(err); r != "" {
+			return string(r)
+		}
+	case ledger.VCenter:
+		var f *vcenter.Fault
+		if errors.As(err, &f) {
+			return strings.TrimPrefix(fmt.Sprintf("%T", f.Fault), "*types.")
+		}
+	}
+	return ""
+}
+
+// settleTime bounds Check and Empty.
+func (l *Lab) settleTime() time.Duration {
+	if l.opts.Timers == "real" {
+		return 15 * time.Minute
+	}
+	return 45 * time.Second
+}

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csilab/csilab/sim/invariant"
+	"github.com/csilab/csilab/sim/kube/store"
+)
+
+// World is the lab from all sides, now.
+func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
+	w := &invariant.World{Quiet: quiet}
+	byPath := map[string]string{} // staging path -> volume id
+	pvVolume := map[string]string{}
+	for _, pv := range store.List[corev1.PersistentVolume](l.user, "") {
+		if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != DriverName {
+			continue
+		}
+		id := pv.Spec.CSI.VolumeHandle
+		pvVolume[pv.Name] = id
+		byPath[fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", kubeletRoot, DriverName, sha256.Sum256([]byte(id)))] = id
+		w.PVs = append(w.PVs, invariant.PV{Name: pv.Name, VolumeID: id,
+			MultiWriter: slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany)})
+	}
+	for _, c := range store.List[snapshotv1.VolumeSnapshotContent](l.user, "") {
+		if c.Status != nil && c.Status.SnapshotHandle != nil {
+			w.Contents = append(w.Contents, invariant.SnapshotContent{Name: c.Name, SnapshotID: *c.Status.SnapshotHandle})
+		}
+	}
+	for _, a := range store.List[storagev1.VolumeAttachment](l.user, "") {
+		if a.Spec.Attacher != DriverName || a.Spec.Source.PersistentVolumeName == nil {
+			continue
+		}
+		w.Attachments = append(w.Attachments, invariant.Attachment{Name: a.Name, VolumeID: pvVolume[*a.Spec.Source.PersistentVolumeName],
+			Node: a.Spec.NodeName, Attached: a.Status.Attached, Deleting: a.DeletionTimestamp != nil, Serial: a.Status.AttachmentMetadata["diskUUID"]})
+	}
+	for _, p := range store.List[corev1.Pod](l.user, "") {
+		if p.Spec.NodeName == "" {
+			continue
+		}
+		pod := invariant.Pod{Key: store.Key(p), UID: string(p.UID), Node: p.Spec.NodeName,
+			Ended: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed}
+		for _, v := range p.Spec.Volumes {
+			if v.PersistentVolumeClaim == nil {
+				continue
+			}
+			if c, err := store.Get[corev1.PersistentVolumeClaim](l.user, p.Namespace, v.PersistentVolumeClaim.ClaimName); err == nil && pvVolume[c.Spec.VolumeName] != "" {
+				pod.VolumeIDs = append(pod.VolumeIDs, pvVolume[c.Spec.VolumeName])
+			}
+		}
+		w.Pods = append(w.Pods, pod)
+	}
+	for _, v := range l.vc.Volumes() {
+		w.Volumes = append(w.Volumes, invariant.Volume{ID: v.ID, Name: v.Name, Unmanaged: v.Metadata.Cluster.ID == "", Retained: l.isRetained(v.ID)})
+	}
+	for _, s := range l.vc.Snapshots() {
+		w.Snapshots = append(w.Snapshots, invariant.Snapshot{ID: s.Volume + "+" + s.ID, VolumeID: s.Volume, Retained: l.isRetained(s.Volume + "+" + s.ID)})
+	}
+	disks := l.vc.Disks()
+	for _, n := range l.nodes {
+		n.mu.Lock()
+		node := invariant.Node{Name: n.Name, Fenced: n.off || n.forgotten}
+		n.mu.Unlock()
+		for _, d := range disks[n.uuid] {
+			w.Exports = append(w.Exports, invariant.Export{VolumeID: d.VolumeID, Node: n.Name, Serial: d.DiskUUID})
+		}
+		if !node.Fenced {
+			n.look(&node, byPath, pvVolume)
+		}
+		w.Nodes = append(w.Nodes, node)
+	}
+	l.seen.mu.Lock()
+	w.Formats, w.Promises = slices.Clone(l.seen.formats), slices.Clone(l.seen.promises)
+	l.seen.mu.Unlock()
+	if quiet {
+		w.Reads = l.readBack(ctx)
+	}
+	return w
+}
+
+// look reads disks, mounts and directories of a node.
+func (n *Node) look(node *invariant.Node, byPath, pvVolume map[string]string) {
+	node.Disks = n.host.Disks()
+	serial := n.serials()
+	ms, _ := n.host.Mounter().List()
+	for _, m := range ms {
+		im := invariant.Mount{Path: m.Path, Serial: serial(m.Device), ReadOnly: slices.Contains(m.Opts, "ro")}
+		im.VolumeID, im.Staging = byPath[m.Path], byPath[m.Path] != ""
+		if rest, ok := strings.CutPrefix(m.Path, kubeletRoot+"/pods/"); ok {
+			// pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
+			if parts := strings.Split(rest, "/"); len(parts) >= 5 && parts[1] == "volumes" {
+				im.VolumeID = pvVolume[parts[3]]
+			}
+		}
+		if im.Serial == "" {
+			im.VolumeID = "" // a bind mount of a device node: its device is the root's
+		}
+		node.Mounts = append(node.Mounts, im)
+	}
+	es, _ := n.host.ReadDir(kubeletRoot + "/pods")
+	for _, e := range es {
+		for _, kind := range []string{"volumes", "volumeDevices"} {
+			vs, _ := n.host.ReadDir(kubeletRoot + "/pods/" + e.Name() + "/" + kind + "/kubernetes.io~csi")
+			if len(vs) > 0 && !slices.Contains(node.PodDirs, e.Name()) {
+				node.PodDirs = append(node.PodDirs, e.Name())
+			}
+		}
+	}
+}
+
+// Retain says that a volume or snapshot outlives its object by policy.
+func (l *Lab) Retain(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retained = append(l.retained, id)
+}
+
+func (l *Lab) isRetained(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.retained, id)
+}
