@@ -137,10 +137,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 // adopt takes in the pods that are there at start, and those that are only on disk.
 func (k *Kubelet) adopt(ctx context.Context) {
 	var workers []*podWorker
-	for _, p := range store.List[corev1.Pod](k.cfg.Client, "") {
-		if p.Spec.NodeName != k.cfg.NodeName {
-			continue
-		}
+	for _, p := range store.ListBy[corev1.Pod](k.cfg.Client, store.PodsByNode, k.cfg.NodeName) {
 		alive := p.Status.Phase == corev1.PodRunning && k.adoptedMounts(string(p.UID), p)
 		k.mu.Lock()
 		w := k.addWorker(p)
