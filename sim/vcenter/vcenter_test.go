@@ -2,7 +2,6 @@ package vcenter_test
 
 import (
 	"context"
-	"crypto/tls"
 	"testing"
 	"time"
 
@@ -99,4 +98,3 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-var _ = tls.VersionTLS13
