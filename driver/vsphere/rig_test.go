@@ -3,7 +3,6 @@ package vsphere_test
 import (
 	"context"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +19,8 @@ import (
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
+type options = vsphere.Options
+
 // rig is a driver's controller before a vCenter of the lab.
 type rig struct {
 	t    *testing.T
@@ -31,20 +32,27 @@ type rig struct {
 
 	conf    vsphere.Config
 	records record.Store
-	opt     func(*vsphere.Options)
+	opt     func(*options)
 
 	kill    context.CancelFunc
+	crashed chan struct{}
 	backend *vsphere.Backend
 	csi.ControllerServer
 }
 
-func newRig(t *testing.T, cfg vcenter.Config, opt func(*vsphere.Options)) *rig {
+func newRig(t *testing.T, cfg vcenter.Config, opt func(*options)) *rig {
 	t.Helper()
-	r := &rig{t: t, plan: &fault.Plan{Seed: 1}, led: &ledger.Ledger{}, records: record.NewMemory(), opt: opt}
+	r := &rig{t: t, plan: &fault.Plan{Seed: 1}, led: &ledger.Ledger{}, records: record.NewMemory(), opt: opt, crashed: make(chan struct{}, 1)}
 	var cancel context.CancelFunc
 	r.ctx, cancel = context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
-	r.in = &fault.Interceptor{Plan: r.plan, Ledger: r.led, OnCrash: func(string) { r.kill() }}
+	r.in = &fault.Interceptor{Plan: r.plan, Ledger: r.led, OnCrash: func(string) {
+		r.kill()
+		select {
+		case r.crashed <- struct{}{}:
+		default:
+		}
+	}}
 	if cfg.Nodes == nil {
 		cfg.Nodes = []vcenter.Node{{Name: "node-1"}, {Name: "node-2"}}
 	}
@@ -114,8 +122,6 @@ func (w writer) Write(p []byte) (int, error) {
 	w.t.Log(strings.TrimSpace(string(p)))
 	return len(p), nil
 }
-
-var _ net.Conn = nil
 
 var writer1 = &csi.VolumeCapability{
 	AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4"}},

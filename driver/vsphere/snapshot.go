@@ -221,8 +221,7 @@ func (b *Backend) DeleteSnapshot(ctx context.Context, id string) (err error) {
 	if !ok {
 		return nil
 	}
-	name := ""
-	err = b.do(ctx, operation{
+	return b.do(ctx, operation{
 		subject: volumeKey(volume),
 		name:    "delete-snapshot",
 		params:  map[string]string{"snapshot": snap},
@@ -231,8 +230,8 @@ func (b *Backend) DeleteSnapshot(ctx context.Context, id string) (err error) {
 			if err != nil || len(ss) == 0 {
 				return err == nil, err
 			}
-			if n, ok := snapshotName(ss[0].Description, volume); ok {
-				name = n
+			if name, ok := snapshotName(ss[0].Description, volume); ok {
+				return false, b.forget(ctx, snapshotNameKey(name), id)
 			}
 			return false, nil
 		},
@@ -246,14 +245,6 @@ func (b *Backend) DeleteSnapshot(ctx context.Context, id string) (err error) {
 		},
 		end: func(context.Context, cnstypes.BaseCnsVolumeOperationResult) error { return nil },
 	})
-	if err == nil && name != "" {
-		if rec, gerr := b.records.Get(ctx, snapshotNameKey(name)); gerr == nil && rec.Result == id {
-			if derr := b.records.Delete(ctx, snapshotNameKey(name)); derr != nil {
-				b.log.Error("record of a deleted snapshot not removed", "snapshot", id, "error", derr)
-			}
-		}
-	}
-	return err
 }
 
 // Snapshots implements controller.Backend. A token is the offset in CNS's

@@ -411,8 +411,7 @@ func (b *Backend) DeleteVolume(ctx context.Context, id string) (err error) {
 	if !isUUID(id) {
 		return nil
 	}
-	name := ""
-	err = b.do(ctx, operation{
+	return b.do(ctx, operation{
 		subject: volumeKey(id),
 		name:    "delete-volume",
 		look: func(ctx context.Context, _ *outcome) (bool, error) {
@@ -420,7 +419,6 @@ func (b *Backend) DeleteVolume(ctx context.Context, id string) (err error) {
 			if err != nil || v == nil {
 				return err == nil, err
 			}
-			name = v.Name
 			ss, err := b.snapshots(ctx, id, "")
 			if err != nil {
 				return false, err
@@ -428,7 +426,7 @@ func (b *Backend) DeleteVolume(ctx context.Context, id string) (err error) {
 			if n := len(ss); n > 0 {
 				return false, controller.Errorf(controller.InUse, "volume %s has %d snapshots, %s among them", id, n, snapshotID(id, ss[0].SnapshotId.Id))
 			}
-			return false, nil
+			return false, b.forget(ctx, createKey(v.Name), v.VolumeId.Id)
 		},
 		start: func(ctx context.Context, s *session) (types.ManagedObjectReference, error) {
 			res, err := cnsmethods.CnsDeleteVolume(ctx, s.cns, &cnstypes.CnsDeleteVolume{This: volumeManager, VolumeIds: []cnstypes.CnsVolumeId{volumeID(id)}, DeleteDisk: true})
@@ -445,14 +443,19 @@ func (b *Backend) DeleteVolume(ctx context.Context, id string) (err error) {
 			return failf(f, "delete-volume %s", id)
 		},
 	})
-	if err == nil && name != "" {
-		if rec, gerr := b.records.Get(ctx, createKey(name)); gerr == nil && rec.Done && rec.Result == id {
-			if derr := b.records.Delete(ctx, createKey(name)); derr != nil {
-				b.log.Error("record of a deleted volume not removed", "volume", id, "error", derr)
-			}
-		}
+}
+
+// forget removes what is remembered about the name of something that is about
+// to be deleted. It does so first: once the thing is gone its name is too.
+func (b *Backend) forget(ctx context.Context, key, id string) error {
+	rec, err := b.records.Get(ctx, key)
+	if err == nil && rec.Done && rec.Result == id {
+		err = b.records.Delete(ctx, key)
 	}
-	return err
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
+		return controller.Errorf(controller.Unavailable, "operation record: %w", err)
+	}
+	return nil
 }
 
 // inUse is the error for a volume that something holds, naming it.
