@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
 	vim "github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/sim/disk"
@@ -87,25 +89,33 @@ func newLab(t *testing.T, change ...func(*cnsface.Config)) *lab {
 	return l
 }
 
-// wait waits for a task and returns the result of its one volume.
-func (l *lab) wait(task *object.Task, err error) (cnstypes.BaseCnsVolumeOperationResult, error) {
+// outcome of a call: the result of its one volume, or the error of the task or
+// the call.
+type outcome struct {
+	r   cnstypes.BaseCnsVolumeOperationResult
+	err error
+}
+
+// wait waits for a task.
+func (l *lab) wait(task *object.Task, err error) outcome {
 	l.t.Helper()
 	if err != nil {
-		return nil, err
+		return outcome{err: err}
 	}
 	info, err := task.WaitForResult(l.ctx)
 	if err != nil {
-		return nil, err
+		return outcome{err: err}
 	}
 	r, ok := info.Result.(cnstypes.CnsVolumeOperationBatchResult)
 	if !ok || len(r.VolumeResults) != 1 {
 		l.t.Fatalf("result %#v, want a batch of one", info.Result)
 	}
-	return r.VolumeResults[0], nil
+	return outcome{r: r.VolumeResults[0]}
 }
 
 // fault is the fault of the result, or of the task, as Go type, with its text.
-func fault(r cnstypes.BaseCnsVolumeOperationResult, err error) (kind, text string) {
+func (o outcome) fault() (kind, text string) {
+	r, err := o.r, o.err
 	if err != nil {
 		var te interface{ Fault() vim.BaseMethodFault }
 		if errors.As(err, &te) {
@@ -138,14 +148,10 @@ func (l *lab) create(name string, mb int64) string {
 
 func (l *lab) createSpec(s cnstypes.CnsVolumeCreateSpec) string {
 	l.t.Helper()
-	r, err := l.wait(l.cns.CreateVolume(l.ctx, []cnstypes.CnsVolumeCreateSpec{s}))
-	if k, text := fault(r, err); k != "" {
-		l.t.Fatalf("create %s: %s %s", s.Name, k, text)
-	}
-	return r.GetCnsVolumeOperationResult().VolumeId.Id
+	return l.ok(l.tryCreate(s)).GetCnsVolumeOperationResult().VolumeId.Id
 }
 
-func (l *lab) tryCreate(s ...cnstypes.CnsVolumeCreateSpec) (cnstypes.BaseCnsVolumeOperationResult, error) {
+func (l *lab) tryCreate(s ...cnstypes.CnsVolumeCreateSpec) outcome {
 	l.t.Helper()
 	return l.wait(l.cns.CreateVolume(l.ctx, s))
 }
@@ -154,49 +160,49 @@ func attachSpec(volume string, vm vim.ManagedObjectReference) []cnstypes.CnsVolu
 	return []cnstypes.CnsVolumeAttachDetachSpec{{VolumeId: cnstypes.CnsVolumeId{Id: volume}, Vm: vm}}
 }
 
-func (l *lab) attach(volume string, vm mo.Reference) (cnstypes.BaseCnsVolumeOperationResult, error) {
+func (l *lab) attach(volume string, vm mo.Reference) outcome {
 	l.t.Helper()
 	return l.wait(l.cns.AttachVolume(l.ctx, attachSpec(volume, vm.Reference())))
 }
 
-func (l *lab) detach(volume string, vm mo.Reference) (cnstypes.BaseCnsVolumeOperationResult, error) {
+func (l *lab) detach(volume string, vm mo.Reference) outcome {
 	l.t.Helper()
 	return l.wait(l.cns.DetachVolume(l.ctx, attachSpec(volume, vm.Reference())))
 }
 
-func (l *lab) delete(volume string) (cnstypes.BaseCnsVolumeOperationResult, error) {
+func (l *lab) delete(volume string) outcome {
 	l.t.Helper()
 	return l.wait(l.cns.DeleteVolume(l.ctx, []cnstypes.CnsVolumeId{{Id: volume}}, true))
 }
 
-func (l *lab) extend(volume string, mb int64) (cnstypes.BaseCnsVolumeOperationResult, error) {
+func (l *lab) extend(volume string, mb int64) outcome {
 	l.t.Helper()
 	return l.wait(l.cns.ExtendVolume(l.ctx, []cnstypes.CnsVolumeExtendSpec{{VolumeId: cnstypes.CnsVolumeId{Id: volume}, CapacityInMb: mb}}))
 }
 
-func (l *lab) snapshot(volume, description string) (cnstypes.BaseCnsVolumeOperationResult, error) {
+func (l *lab) snapshot(volume, description string) outcome {
 	l.t.Helper()
 	return l.wait(l.cns.CreateSnapshots(l.ctx, []cnstypes.CnsSnapshotCreateSpec{{VolumeId: cnstypes.CnsVolumeId{Id: volume}, Description: description}}))
 }
 
-func (l *lab) deleteSnapshot(volume, snap string) (cnstypes.BaseCnsVolumeOperationResult, error) {
+func (l *lab) deleteSnapshot(volume, snap string) outcome {
 	l.t.Helper()
 	return l.wait(l.cns.DeleteSnapshots(l.ctx, []cnstypes.CnsSnapshotDeleteSpec{{VolumeId: cnstypes.CnsVolumeId{Id: volume}, SnapshotId: cnstypes.CnsSnapshotId{Id: snap}}}))
 }
 
-func (l *lab) ok(r cnstypes.BaseCnsVolumeOperationResult, err error) cnstypes.BaseCnsVolumeOperationResult {
+func (l *lab) ok(o outcome) cnstypes.BaseCnsVolumeOperationResult {
 	l.t.Helper()
-	if k, text := fault(r, err); k != "" {
+	if k, text := o.fault(); k != "" {
 		l.t.Fatalf("%s: %s", k, text)
 	}
-	return r
+	return o.r
 }
 
 // refused wants a fault of this type; "task " before it means that the task
 // itself failed.
-func (l *lab) refused(want string, r cnstypes.BaseCnsVolumeOperationResult, err error) (text string) {
+func (l *lab) refused(want string, o outcome) (text string) {
 	l.t.Helper()
-	k, text := fault(r, err)
+	k, text := o.fault()
 	if k != want {
 		l.t.Fatalf("fault %q (%s), want %q", k, text, want)
 	}
@@ -350,4 +356,11 @@ func (n *nodes) list() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.plugged)
+}
+
+// call sends a request as it is, with the manager as its receiver.
+func (l *lab) call(body soap.HasFault) error {
+	req := reflect.ValueOf(body).Elem().FieldByName("Req").Elem()
+	req.FieldByName("This").Set(reflect.ValueOf(govcns.CnsVolumeManagerInstance))
+	return l.cns.RoundTrip(l.ctx, body, reflect.New(reflect.TypeOf(body).Elem()).Interface().(soap.HasFault))
 }
