@@ -118,9 +118,15 @@ func (l *Lab) Close() {
 func (l *Lab) Create(objs ...store.Object) {
 	l.T.Helper()
 	for _, o := range objs {
+		full := o.DeepCopyObject().(store.Object)
 		if err := l.Client.Create(l.ctx, o); err != nil {
 			l.T.Fatal(err)
 		}
+		full.SetName(o.GetName())
+		if err := l.Client.UpdateStatus(l.ctx, full); err != nil {
+			l.T.Fatal(err)
+		}
+		o.SetResourceVersion(full.GetResourceVersion())
 	}
 }
 
