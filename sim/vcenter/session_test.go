@@ -217,4 +217,3 @@ func TestConfigErrors(t *testing.T) {
 		}
 	}
 }
-

@@ -97,4 +97,3 @@ func BenchmarkStart(b *testing.B) {
 		v.Close()
 	}
 }
-
