@@ -136,20 +136,29 @@ func (k *Kubelet) runPod(ctx context.Context, w *podWorker) {
 		if err := k.syncPod(ctx, w); err != nil {
 			wait = k.t.PodBackOff
 		}
-		t := time.NewTimer(wait)
-		for again := true; again; {
-			select {
-			case <-ctx.Done():
-				again = false
-			case <-t.C:
-				again = false
-			case <-w.kick:
-				k.mu.Lock()
-				again = !w.ended() && !w.resync
-				k.mu.Unlock()
-			}
+		k.awaitCause(ctx, w, wait)
+	}
+}
+
+// awaitCause waits until the pod must be synced again: it ends, something it
+// depends on has changed, or the time has come.
+func (k *Kubelet) awaitCause(ctx context.Context, w *podWorker, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		k.mu.Lock()
+		now := w.ended() || w.resync
+		k.mu.Unlock()
+		if now {
+			return
 		}
-		t.Stop()
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			return
+		case <-w.kick:
+		}
 	}
 }
 

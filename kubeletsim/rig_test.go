@@ -685,4 +685,6 @@ func (d *fakeDriver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeS
 	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: 100, Used: 40, Available: 60}}}, nil
 }
 
-func isNotExist(err error) bool { return strings.Contains(err.Error(), fs.ErrNotExist.Error()) || strings.Contains(err.Error(), "no such file") }
+func isNotExist(err error) bool {
+	return strings.Contains(err.Error(), fs.ErrNotExist.Error()) || strings.Contains(err.Error(), "no such file")
+}
