@@ -68,7 +68,7 @@ func (v *VCenter) WriteEnv(path, clusterID string) error {
 	}
 	var b strings.Builder
 	for _, kv := range [][2]string{
-		{"CSILAB_VCENTER_URL", v.url.String()},
+		{"CSILAB_VCENTER_URL", v.encodedURL()},
 		{"CSILAB_DATACENTER", v.Datacenter()},
 		{"CSILAB_DATASTORE", ds[0]},
 		{"CSILAB_DATASTORE2", second},
@@ -83,6 +83,24 @@ func (v *VCenter) WriteEnv(path, clusterID string) error {
 		return fmt.Errorf("vcenter: %w", err)
 	}
 	return nil
+}
+
+// encodedURL is the URL with all of user and password percent-encoded that a
+// shell or another URL parser might stumble over.
+func (v *VCenter) encodedURL() string {
+	encode := func(s string) string {
+		var b strings.Builder
+		for _, c := range []byte(s) {
+			if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0 {
+				b.WriteByte(c)
+			} else {
+				fmt.Fprintf(&b, "%%%02X", c)
+			}
+		}
+		return b.String()
+	}
+	password, _ := v.url.User.Password()
+	return fmt.Sprintf("%s://%s:%s@%s%s", v.url.Scheme, encode(v.url.User.Username()), encode(password), v.url.Host, v.url.Path)
 }
 
 // shell quotes a value only where a shell needs it, so that simple readers of
