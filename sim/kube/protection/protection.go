@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -30,31 +29,18 @@ const (
 	VolumeActor = "persistentvolume-protection-controller"
 )
 
-// Config is both controllers.
-type Config struct {
-	Claims  *store.Client // required, for ClaimActor
-	Volumes *store.Client // required, for VolumeActor
-	Log     *slog.Logger  // may be nil
+// RunClaims protects claims until ctx ends. log may be nil.
+func RunClaims(ctx context.Context, c *store.Client, log *slog.Logger) error {
+	return controller.Run(ctx, controller.Config{Name: ClaimActor, Client: c, Log: log,
+		Kinds: []string{"PersistentVolumeClaim", "Pod"}, Keys: claimKeys,
+		Reconcile: func(ctx context.Context, key string) (time.Duration, error) { return 0, syncClaim(ctx, c, key) }})
 }
 
-// Run runs both until ctx ends.
-func Run(ctx context.Context, cfg Config) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		return controller.Run(ctx, controller.Config{Name: ClaimActor, Client: cfg.Claims, Log: cfg.Log,
-			Kinds: []string{"PersistentVolumeClaim", "Pod"}, Keys: claimKeys,
-			Reconcile: func(ctx context.Context, key string) (time.Duration, error) {
-				return 0, syncClaim(ctx, cfg.Claims, key)
-			}})
-	})
-	g.Go(func() error {
-		return controller.Run(ctx, controller.Config{Name: VolumeActor, Client: cfg.Volumes, Log: cfg.Log,
-			Kinds: []string{"PersistentVolume"},
-			Reconcile: func(ctx context.Context, key string) (time.Duration, error) {
-				return 0, syncVolume(ctx, cfg.Volumes, key)
-			}})
-	})
-	return g.Wait()
+// RunVolumes protects volumes until ctx ends. log may be nil.
+func RunVolumes(ctx context.Context, c *store.Client, log *slog.Logger) error {
+	return controller.Run(ctx, controller.Config{Name: VolumeActor, Client: c, Log: log,
+		Kinds:     []string{"PersistentVolume"},
+		Reconcile: func(ctx context.Context, key string) (time.Duration, error) { return 0, syncVolume(ctx, c, key) }})
 }
 
 func claimKeys(e store.Event) []string {

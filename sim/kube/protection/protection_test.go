@@ -18,14 +18,15 @@ func TestProtection(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		s := store.New(1, nil)
 		c := s.Client("test")
-		done := make(chan error, 1)
-		go func() {
-			done <- protection.Run(ctx, protection.Config{Claims: s.Client(protection.ClaimActor), Volumes: s.Client(protection.VolumeActor)})
-		}()
+		done := make(chan error, 2)
+		go func() { done <- protection.RunClaims(ctx, s.Client(protection.ClaimActor), nil) }()
+		go func() { done <- protection.RunVolumes(ctx, s.Client(protection.VolumeActor), nil) }()
 		defer func() {
 			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
+			for range 2 {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
 			}
 		}()
 		must := func(err error) {
