@@ -189,6 +189,10 @@ func (x guarded) WriteAt(p string, off int64, data []byte, sync bool) error {
 	return x.g.do(operation{name: "WriteAt", path: p}, func() error { return x.h.WriteAt(p, off, data, sync) })
 }
 
+func (x guarded) Hold(p string) (func(), error) {
+	return value(x.g, read("Hold", p), func() (func(), error) { return x.h.Hold(p) })
+}
+
 func (x guarded) Name() string                  { return x.h.Name() }
 func (x guarded) Kind() string                  { return x.h.Kind() }
 func (x guarded) Supports(feature string) error { return x.h.Supports(feature) }

@@ -49,11 +49,14 @@ type Files interface {
 
 // IO is what a program in a pod does with a file or a block device.
 type IO interface {
-	// ReadAt reads n bytes of a file or device at an offset.
+	// ReadAt reads n bytes of a file or device at an offset. Fewer come with io.EOF.
 	ReadAt(path string, offset int64, n int) ([]byte, error)
 	// WriteAt writes to a file (made when missing) or device. Without sync the
 	// data is in the node's page cache only and a power loss drops it.
 	WriteAt(path string, offset int64, data []byte, sync bool) error
+	// Hold opens a file or directory and keeps it open, which makes an unmount
+	// fail with EBUSY. release may be called more than once.
+	Hold(path string) (release func(), err error)
 }
 
 // Host is a node. What it offers to a driver is a superset of what package

@@ -709,8 +709,7 @@ func (h *Memory) writeDevice(n *inode, off int64, data []byte, sync bool) error 
 	return nil
 }
 
-// Hold opens a file or directory and keeps it open, as a program does that
-// makes an unmount fail with EBUSY. release may be called more than once.
+// Hold implements IO.
 func (h *Memory) Hold(p string) (release func(), err error) {
 	leave, err := h.enter("open", p)
 	if err != nil {
@@ -873,7 +872,7 @@ func (h *Memory) Close() error {
 }
 
 // Mounter implements Host.
-func (h *Memory) Mounter() mount.Interface { return memoryMounter{h} }
+func (h *Memory) Mounter() mount.Interface { return memoryMounter{mountCommands{h.Exec()}, h} }
 
 // Exec implements Host.
 func (h *Memory) Exec() exec.Interface { return memoryExec{h} }

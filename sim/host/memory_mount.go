@@ -1,8 +1,6 @@
 package host
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -191,7 +189,7 @@ func (h *Memory) mountDevice(r mountRequest, at place, node *inode, source strin
 		// One device has one superblock on a node (get_tree_bdev): it is
 		// shared, must agree on ro, and can't be twice at one place.
 		if m.sb.ro != r.ro || at.m == m && at.n == m.root {
-			return fmt.Sprintf("%s already mounted or mount point busy.", source)
+			return fmt.Sprintf("%s already mounted on %s.", source, h.ns.where(m))
 		}
 		if r.fstype != "" && r.fstype != "auto" && r.fstype != m.sb.fstype {
 			return fmt.Sprintf(wrong, source)
@@ -343,82 +341,10 @@ func (h *Memory) detachTree(m *mounted) {
 	}
 }
 
-// memoryMounter is mount.Interface with the texts and quirks of mount-utils'
-// Linux mounter (mount_linux.go at v0.37.2), which runs mount and umount.
-type memoryMounter struct{ h *Memory }
-
-func (m memoryMounter) run(name string, args ...string) (string, error) {
-	var b bytes.Buffer
-	err := m.h.run(context.Background(), &b, &b, name, args)
-	return b.String(), err
-}
-
-func (m memoryMounter) mount(args []string, logged string) error {
-	out, err := m.run("mount", args...)
-	if err != nil {
-		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, logged, out)
-	}
-	return nil
-}
-
-func (m memoryMounter) Mount(source, target, fstype string, options []string) error {
-	return m.MountSensitive(source, target, fstype, options, nil)
-}
-
-func (m memoryMounter) MountSensitive(source, target, fstype string, options, sensitive []string) error {
-	return m.MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype, options, sensitive, nil)
-}
-
-func (m memoryMounter) MountSensitiveWithoutSystemd(source, target, fstype string, options, sensitive []string) error {
-	return m.MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype, options, sensitive, nil)
-}
-
-func (m memoryMounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string, options, sensitive, flags []string) error {
-	bind, bindOpts, again, againSensitive := mount.MakeBindOptsSensitive(options, sensitive)
-	if !bind {
-		args, logged := mountArgs(source, target, fstype, options, sensitive, flags)
-		return m.mount(args, logged)
-	}
-	// A bind mount ignores other options, so that it takes two calls.
-	args, logged := mountArgs(source, target, fstype, bindOpts, nil, flags)
-	if err := m.mount(args, logged); err != nil {
-		return err
-	}
-	args, logged = mountArgs(source, target, fstype, again, againSensitive, flags)
-	return m.mount(args, logged)
-}
-
-// mountArgs are the arguments of mount(8), and how they are logged.
-func mountArgs(source, target, fstype string, options, sensitive, flags []string) (args []string, logged string) {
-	args = slices.Clone(flags)
-	if fstype != "" {
-		args = append(args, "-t", fstype)
-	}
-	shown := slices.Clone(args)
-	if all := append(slices.Clone(options), sensitive...); len(all) > 0 {
-		args = append(args, "-o", strings.Join(all, ","))
-		masked := slices.Clone(options)
-		for range sensitive {
-			masked = append(masked, "<masked>")
-		}
-		shown = append(shown, "-o", strings.Join(masked, ","))
-	}
-	for _, s := range []string{source, target} {
-		if s != "" {
-			args, shown = append(args, s), append(shown, s)
-		}
-	}
-	return args, strings.Join(shown, " ")
-}
-
-// Unmount implements mount.Interface. What is not mounted is no error, as with
-// any umount that says "not mounted" (safe behaviour of mount-utils).
-func (m memoryMounter) Unmount(target string) error {
-	out, err := m.run("umount", target)
-	if err == nil || strings.Contains(out, "not mounted") {
-		return nil
-	}
-	return fmt.Errorf("unmount failed: %w\nUnmounting arguments: %s\nOutput: %s", err, target, out)
+// memoryMounter is mount.Interface of a node in memory.
+type memoryMounter struct {
+	mountCommands
+	h *Memory
 }
 
 func (m memoryMounter) List() ([]mount.MountPoint, error) {

@@ -1,0 +1,76 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"slices"
+	"strings"
+)
+
+// StartProcess runs a program in the node: it sees the node's mounts, devices
+// and identity, and ends with the node, with this process, and with ctx. env
+// is its whole environment (nil: that of this process); the node puts its
+// commands before PATH where an interceptor wants to see them.
+func (h *Real) StartProcess(ctx context.Context, argv, env []string, stdout, stderr io.Writer) (*Process, error) {
+	if len(argv) == 0 {
+		return nil, errors.New("host: StartProcess: argv: must not be empty")
+	}
+	path, err := findTool(argv[0])
+	if err != nil {
+		return nil, fmt.Errorf("host: StartProcess: %s: %w", argv[0], err)
+	}
+	c := osexec.CommandContext(ctx, path, argv[1:]...)
+	c.Args[0] = argv[0]
+	if env == nil {
+		env = os.Environ()
+	}
+	c.Env = append(h.environment(env), envNode+"="+h.cfg.Dir)
+	c.Stdout, c.Stderr = stdout, stderr
+	// A child of the program that outlives it must not keep Wait waiting for
+	// its output.
+	c.WaitDelay = waitDelay
+	h.command(c)
+	p := &Process{done: make(chan struct{})}
+	err = h.do(func() error {
+		if err := c.Start(); err != nil {
+			return err
+		}
+		p.p = c.Process
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.procs[p] = struct{}{}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("host: start %s on %s: %w", argv[0], h.cfg.Name, err)
+	}
+	go func() {
+		defer close(p.done)
+		p.err = c.Wait()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.procs, p)
+	}()
+	return p, nil
+}
+
+// environment puts the directory of intercepted commands before PATH.
+func (h *Real) environment(env []string) []string {
+	env = slices.Clone(env)
+	if h.calls == nil {
+		return env
+	}
+	path := strings.Join(sbin, ":")
+	env = slices.DeleteFunc(env, func(e string) bool {
+		v, ok := strings.CutPrefix(e, "PATH=")
+		if ok {
+			path = v + ":" + path
+		}
+		return ok
+	})
+	return append(env, "PATH="+h.commandDir()+":"+path, envCalls+"="+h.calls.Addr().String())
+}
