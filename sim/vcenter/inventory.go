@@ -39,6 +39,7 @@ type inventory struct {
 	network    ref
 	vms        map[string]*simulator.VirtualMachine // by node name
 	byUUID     map[string]*simulator.VirtualMachine // by BIOS uuid
+	tasks      int64                                // of VMs, so far
 }
 
 // newService makes an empty vCenter. The managers of vcsim share templates
@@ -262,7 +263,7 @@ func (v *VCenter) addVM(n Node) error {
 		LatencySensitivity: &types.LatencySensitivity{Level: types.LatencySensitivitySensitivityLevelNormal},
 		// The driver needs the guest to see the ids of disks.
 		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: "disk.EnableUUID", Value: "TRUE"}},
-		Hardware:    types.VirtualHardware{NumCPU: 2, NumCoresPerSocket: types.NewInt32(1), MemoryMB: 4096, Device: v.devices(n.Name, ds)},
+		Hardware:    types.VirtualHardware{NumCPU: 2, NumCoresPerSocket: types.NewInt32(1), MemoryMB: 4096, Device: v.withOtherDisks(n, ds, v.devices(n.Name, ds))},
 	}
 	vm.Layout = &types.VirtualMachineFileLayout{}
 	vm.LayoutEx = &types.VirtualMachineFileLayoutEx{Timestamp: now}

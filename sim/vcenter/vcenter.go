@@ -40,11 +40,17 @@ type Node struct {
 	// cluster that the VM runs in. Empty: no tag.
 	Zone, Region string
 	PoweredOff   bool
+	// OtherDisks is how many disks besides the boot disk are in the VM that are
+	// no volumes of CNS. Each takes one of the 59 slots that are left.
+	OtherDisks int
 }
 
 func (n Node) validate() error {
 	if n.Name == "" || strings.ContainsAny(n.Name, "/\\%[]") {
 		return fmt.Errorf(`vcenter: node name %q: allowed is what a VM name and a datastore path can hold, without / \ %% [ ]`, n.Name)
+	}
+	if n.OtherDisks < 0 || n.OtherDisks > 59 {
+		return fmt.Errorf("vcenter: node %q: OtherDisks is %d, allowed are 0 to 59", n.Name, n.OtherDisks)
 	}
 	return nil
 }
@@ -255,7 +261,6 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	if err := v.build(); err != nil {
 		return nil, err
 	}
-	v.skipTasks()
 	v.policies = newPolicies(v)
 	v.svc.RegisterSDK(v.policies.registry())
 	v.svc.RegisterSDK(vslm.New())
@@ -477,19 +482,4 @@ func (v *VCenter) onTask(ctx context.Context, c cnsface.TaskCall, commit func(co
 		return &cnsface.TaskFault{Fault: f.Fault, Message: msg, Result: f.Result}
 	}
 	return err
-}
-
-// skipTasks moves the numbers of vcsim's own tasks past those of earlier
-// starts. CNS tasks have a range of their own.
-func (v *VCenter) skipTasks() {
-	if v.epoch == 0 {
-		return
-	}
-	// AlignCounter goes on from the highest number in the inventory. What is put
-	// in is no *simulator.Task, so the task manager does not see it.
-	t := &taskWatch{}
-	t.Self = ref{Type: "Task", Value: fmt.Sprintf("task-%d", 10_000+v.epoch*10_000)}
-	v.vim.Put(t)
-	_ = v.vim.AlignCounter()
-	v.vim.Remove(v.internal(), t.Self)
 }
