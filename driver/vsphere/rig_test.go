@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,24 +35,23 @@ type rig struct {
 	records record.Store
 	opt     func(*options)
 
+	mu      sync.Mutex // guards life and kill
+	life    context.Context
 	kill    context.CancelFunc
-	crashed chan struct{}
 	backend *vsphere.Backend
 	csi.ControllerServer
 }
 
 func newRig(t *testing.T, cfg vcenter.Config, opt func(*options)) *rig {
 	t.Helper()
-	r := &rig{t: t, plan: &fault.Plan{Seed: 1}, led: &ledger.Ledger{}, records: record.NewMemory(), opt: opt, crashed: make(chan struct{}, 1)}
+	r := &rig{t: t, plan: &fault.Plan{Seed: 1}, led: &ledger.Ledger{}, records: record.NewMemory(), opt: opt}
 	var cancel context.CancelFunc
 	r.ctx, cancel = context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
 	r.in = &fault.Interceptor{Plan: r.plan, Ledger: r.led, OnCrash: func(string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.kill()
-		select {
-		case r.crashed <- struct{}{}:
-		default:
-		}
 	}}
 	if cfg.Nodes == nil {
 		cfg.Nodes = []vcenter.Node{{Name: "node-1"}, {Name: "node-2"}}
@@ -90,7 +90,9 @@ func (r *rig) start() {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r.t.Cleanup(cancel)
-	r.kill = cancel
+	r.mu.Lock()
+	r.life, r.kill = ctx, cancel
+	r.mu.Unlock()
 	o := vsphere.Options{Config: r.conf, Records: r.records, Settle: 200 * time.Millisecond, CallTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}
 	if testing.Verbose() {
 		o.Log = slog.New(slog.NewTextHandler(writer{r.t}, nil))
@@ -106,7 +108,16 @@ func (r *rig) start() {
 	r.ControllerServer = controller.New(controller.Config{Backend: b})
 }
 
-// restart is a new driver after the old one was killed.
+// restartDead restarts the driver if it was killed.
+func (r *rig) restartDead() bool {
+	if r.life.Err() == nil {
+		return false
+	}
+	r.restart()
+	return true
+}
+
+// restart kills the driver and starts a new one.
 func (r *rig) restart() {
 	r.t.Helper()
 	r.kill()
