@@ -32,6 +32,7 @@ func ref(kind, value string) vim.ManagedObjectReference {
 }
 
 func TestCreateFaults(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, func(c *cnsface.Config) { c.Policies = func(id string) bool { return id == "gold" } })
 	with := func(change func(*cnstypes.CnsVolumeCreateSpec)) cnstypes.CnsVolumeCreateSpec {
 		s := l.spec("pvc-x", 10)
@@ -176,6 +177,7 @@ func soapFaultOf(err error) any {
 }
 
 func TestAttachFaults(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	id := l.create("a", 10)
 	if text := l.refused(notFound, l.attach("nope", l.vms[0])); !strings.Contains(text, "could not be found") {
@@ -244,6 +246,7 @@ func TestAttachFaults(t *testing.T) {
 }
 
 func TestSlots(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	const volumes = 61
 	run := func(start func(i int) (*object.Task, error)) (out []outcome) {
@@ -294,6 +297,7 @@ func TestSlots(t *testing.T) {
 }
 
 func TestSnapshots(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	id := l.create("a", 10)
 	l.refused(notFound, l.snapshot("nope", "x"))
@@ -401,6 +405,7 @@ func TestSnapshots(t *testing.T) {
 }
 
 func TestKeepDisk(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	id := l.create("a", 10)
 	l.ok(l.wait(l.cns.DeleteVolume(l.ctx, []cnstypes.CnsVolumeId{{Id: id}}, false)))

@@ -106,6 +106,7 @@ func (i *inventory) sync(vm *mo.VirtualMachine) { i.hold(vm.Self.Value, vm.Confi
 // hold makes the core agree with a VM's hardware, and pulls disks that are
 // gone from it without the face's doing out of the node.
 func (i *inventory) hold(vm, uuid string, hw []cns.Attachment) {
+	uuid = strings.ToLower(uuid)
 	f := i.face
 	f.mu.Lock()
 	lost := f.core.Sync(vm, hw)

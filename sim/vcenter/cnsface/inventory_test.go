@@ -16,6 +16,7 @@ import (
 
 // TestVMDeleted: the volumes of a VM that is deleted stay, and are free.
 func TestVMDeleted(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	id, other := l.create("a", 10), l.create("b", 10)
 	l.ok(l.attach(id, l.vms[0]))
@@ -58,6 +59,7 @@ func (l *lab) destroy(vm int) {
 // TestHardwareIsTheTruth: a disk that is taken out of the VM, or put into it,
 // by other means than CNS.
 func TestHardwareIsTheTruth(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	id := l.create("a", 10)
 	l.ok(l.attach(id, l.vms[0]))
@@ -84,6 +86,7 @@ func TestHardwareIsTheTruth(t *testing.T) {
 
 // TestSuspended: a suspended VM neither takes nor gives disks.
 func TestSuspended(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	id, other := l.create("a", 10), l.create("b", 10)
 	l.ok(l.attach(id, l.vms[0]))
@@ -100,6 +103,7 @@ func TestSuspended(t *testing.T) {
 
 // TestWatchers: who watches a VM or a datastore sees what CNS does to it.
 func TestWatchers(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	var ds mo.Datastore
 	free := func() int64 {
@@ -153,15 +157,16 @@ func TestWatchers(t *testing.T) {
 // TestRestart: a face that starts from the state of another has the same
 // volumes on the same VMs, and never a task id twice.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	a := newLab(t)
 	id, loose := a.create("a", 10), a.create("b", 10)
 	r := a.ok(a.attach(id, a.vms[0])).(*cnstypes.CnsVolumeAttachResult)
 	gone := a.create("c", 10)
-	a.ok(a.attach(gone, a.vms[3]))
+	a.ok(a.attach(gone, a.vms[1]))
 	state, next := a.face.State(), a.face.NextTask()
-	vm3 := a.vms[3].Reference().Value
+	vm1 := a.vms[1].Reference().Value
 	for i := range state.Attachments {
-		if state.Attachments[i].VM == vm3 {
+		if state.Attachments[i].VM == vm1 {
 			state.Attachments[i].VM = "vm-that-is-no-more"
 		}
 	}
@@ -205,6 +210,7 @@ func TestRestart(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	for field, c := range map[string]cnsface.Config{
 		"FirstTask":     {FirstTask: -1},
 		"KeepTasks":     {KeepTasks: -1},

@@ -55,6 +55,7 @@ func newLab(t *testing.T, change ...func(*cnsface.Config)) *lab {
 	}
 	l.model = simulator.VPX()
 	l.model.Datastore = 2
+	l.model.Host, l.model.ClusterHost, l.model.Machine = 0, 1, 2
 	if err := l.model.Create(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 var dashed = regexp.MustCompile(`^6000c29[0-9a-f]-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	r := l.ok(l.tryCreate(l.spec("pvc-1", 64)))
 	cr, ok := r.(*cnstypes.CnsVolumeCreateResult)

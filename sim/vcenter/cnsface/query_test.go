@@ -27,6 +27,7 @@ func pvc(name string) cnstypes.BaseCnsEntityMetadata {
 }
 
 func TestMetadata(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	id := l.create("a", 1)
 	update := func(volume string, es ...cnstypes.BaseCnsEntityMetadata) outcome {
@@ -63,6 +64,7 @@ func TestMetadata(t *testing.T) {
 }
 
 func TestQueries(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	var ids []string
 	for i := range 12 {
@@ -147,6 +149,7 @@ func TestQueries(t *testing.T) {
 
 // TestSeed: ids are a pure function of the seed and what is asked for.
 func TestSeed(t *testing.T) {
+	t.Parallel()
 	one, two := newLab(t), newLab(t)
 	a, b := one.create("a", 1), one.create("b", 1)
 	two.create("c", 1) // in between, and in another order

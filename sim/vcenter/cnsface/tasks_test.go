@@ -29,6 +29,7 @@ func (l *lab) task(t *object.Task) vim.TaskInfo {
 }
 
 func TestTaskInfo(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	id := l.create("a", 1)
 	ctx := context.WithValue(l.ctx, vim.ID{}, "op-4711")
@@ -48,6 +49,7 @@ func TestTaskInfo(t *testing.T) {
 }
 
 func TestTasksArePruned(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, func(c *cnsface.Config) { c.KeepTasks = 3 })
 	var tasks []*object.Task
 	for i := range 5 {
@@ -65,6 +67,7 @@ func TestTasksArePruned(t *testing.T) {
 
 // TestLatency: two tasks run side by side, and the calls return at once.
 func TestLatency(t *testing.T) {
+	t.Parallel()
 	const d = 300 * time.Millisecond
 	l := newLab(t, func(c *cnsface.Config) { c.Latency = map[string]time.Duration{"CnsCreateVolume": d} })
 	start := time.Now()
@@ -89,6 +92,7 @@ func TestLatency(t *testing.T) {
 
 // TestSideBySide: many clients at once, and each volume attached at most once.
 func TestSideBySide(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	id := l.create("contended", 1)
 	var wg sync.WaitGroup
@@ -132,6 +136,7 @@ func TestSideBySide(t *testing.T) {
 // TestSecondDelete: a delete that comes while another runs is no fault; one
 // that comes later is.
 func TestSecondDelete(t *testing.T) {
+	t.Parallel()
 	gate := make(chan struct{})
 	l := newLab(t, func(c *cnsface.Config) {
 		c.OnTask = func(ctx context.Context, c cnsface.TaskCall, commit func(context.Context) error) error {
@@ -158,6 +163,7 @@ func TestSecondDelete(t *testing.T) {
 }
 
 func TestOnTask(t *testing.T) {
+	t.Parallel()
 	var do func(ctx context.Context, c cnsface.TaskCall, commit func(context.Context) error) error
 	var calls []cnsface.TaskCall
 	l := newLab(t, func(c *cnsface.Config) {
@@ -225,6 +231,7 @@ func TestOnTask(t *testing.T) {
 
 // TestPanic: no request, and nothing behind the face, ends the process.
 func TestPanic(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, func(c *cnsface.Config) {
 		c.OnTask = func(context.Context, cnsface.TaskCall, func(context.Context) error) error { panic("in a task") }
 	})
