@@ -3,6 +3,7 @@ package vcenter
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
@@ -22,36 +23,56 @@ type machine struct {
 // Reference implements mo.Reference.
 func (m *machine) Reference() ref { return m.Self }
 
-func (m *machine) task(ctx *simulator.Context, name string, run func() types.BaseMethodFault) ref {
-	return simulator.CreateTask(m.VirtualMachine, name, func(*simulator.Task) (types.AnyType, types.BaseMethodFault) {
-		return nil, run()
-	}).Run(ctx)
+// task runs an operation and makes a task of it that has ended: none of them
+// takes time, and the dispatcher holds the VM's lock. vcsim's own tasks run in
+// a goroutine that nothing protects and race with its task history.
+func (m *machine) task(name string, run func() types.BaseMethodFault) ref {
+	t := &endedTask{}
+	m.v.mu.Lock()
+	m.v.inv.tasks++
+	// Numbers of CNS tasks are far below.
+	t.Self = ref{Type: "Task", Value: fmt.Sprintf("task-%d", 100_000_000+m.v.epoch*100_000+m.v.inv.tasks)}
+	m.v.mu.Unlock()
+	now := time.Now()
+	t.Info = types.TaskInfo{
+		Key: t.Self.Value, Task: t.Self, Name: strings.ToUpper(name[:1]) + name[1:] + "VM_Task", DescriptionId: "VirtualMachine." + name,
+		Entity: &m.Self, EntityName: m.Name, State: types.TaskInfoStateSuccess, QueueTime: now, StartTime: &now, CompleteTime: &now,
+		Reason: &types.TaskReasonUser{},
+	}
+	if f := run(); f != nil {
+		t.Info.State = types.TaskInfoStateError
+		t.Info.Error = &types.LocalizedMethodFault{Fault: f, LocalizedMessage: textOf(f)}
+	}
+	m.v.vim.Put(t)
+	return t.Self
 }
+
+type endedTask struct{ mo.Task }
 
 // PowerOnVMTask implements PowerOnVM_Task.
 func (m *machine) PowerOnVMTask(ctx *simulator.Context, _ *types.PowerOnVM_Task) soap.HasFault {
-	return &methods.PowerOnVM_TaskBody{Res: &types.PowerOnVM_TaskResponse{Returnval: m.task(ctx, "powerOn", func() types.BaseMethodFault {
+	return &methods.PowerOnVM_TaskBody{Res: &types.PowerOnVM_TaskResponse{Returnval: m.task("powerOn", func() types.BaseMethodFault {
 		return m.power(ctx, types.VirtualMachinePowerStatePoweredOn)
 	})}}
 }
 
 // PowerOffVMTask implements PowerOffVM_Task.
 func (m *machine) PowerOffVMTask(ctx *simulator.Context, _ *types.PowerOffVM_Task) soap.HasFault {
-	return &methods.PowerOffVM_TaskBody{Res: &types.PowerOffVM_TaskResponse{Returnval: m.task(ctx, "powerOff", func() types.BaseMethodFault {
+	return &methods.PowerOffVM_TaskBody{Res: &types.PowerOffVM_TaskResponse{Returnval: m.task("powerOff", func() types.BaseMethodFault {
 		return m.power(ctx, types.VirtualMachinePowerStatePoweredOff)
 	})}}
 }
 
 // SuspendVMTask implements SuspendVM_Task.
 func (m *machine) SuspendVMTask(ctx *simulator.Context, _ *types.SuspendVM_Task) soap.HasFault {
-	return &methods.SuspendVM_TaskBody{Res: &types.SuspendVM_TaskResponse{Returnval: m.task(ctx, "suspend", func() types.BaseMethodFault {
+	return &methods.SuspendVM_TaskBody{Res: &types.SuspendVM_TaskResponse{Returnval: m.task("suspend", func() types.BaseMethodFault {
 		return m.power(ctx, types.VirtualMachinePowerStateSuspended)
 	})}}
 }
 
 // ResetVMTask implements ResetVM_Task.
 func (m *machine) ResetVMTask(ctx *simulator.Context, _ *types.ResetVM_Task) soap.HasFault {
-	return &methods.ResetVM_TaskBody{Res: &types.ResetVM_TaskResponse{Returnval: m.task(ctx, "reset", func() types.BaseMethodFault {
+	return &methods.ResetVM_TaskBody{Res: &types.ResetVM_TaskResponse{Returnval: m.task("reset", func() types.BaseMethodFault {
 		if s := m.Runtime.PowerState; s != types.VirtualMachinePowerStatePoweredOn {
 			return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOn, ExistingState: s}
 		}
@@ -86,7 +107,7 @@ func (m *machine) power(ctx *simulator.Context, to types.VirtualMachinePowerStat
 // DestroyTask implements Destroy_Task. Disks that CNS attached stay as
 // volumes: it sets keepAfterDeleteVm.
 func (m *machine) DestroyTask(ctx *simulator.Context, _ *types.Destroy_Task) soap.HasFault {
-	return &methods.Destroy_TaskBody{Res: &types.Destroy_TaskResponse{Returnval: m.task(ctx, "destroy", func() types.BaseMethodFault {
+	return &methods.Destroy_TaskBody{Res: &types.Destroy_TaskResponse{Returnval: m.task("destroy", func() types.BaseMethodFault {
 		return m.remove(ctx)
 	})}}
 }
