@@ -162,7 +162,9 @@ func TestCodes(t *testing.T) {
 					// The annotation that the controller sets brings one more try at once.
 					want += " CreateSnapshot CreateSnapshot DeleteSnapshot"
 				}
-				if got := l.Sequence(); got != want {
+				// The controller marks the content before it deletes it; between the
+				// two the sidecar may try once more, as in life.
+				if got := l.Sequence(); got != want && (uncertain || got != want+" CreateSnapshot") {
 					t.Errorf("got %s, want %s", got, want)
 				}
 			})
@@ -181,6 +183,8 @@ func TestTimeoutAndDeleteErrors(t *testing.T) {
 			t.Errorf("called at %s", got)
 		}
 		l.Delete(getSnap(l))
+		time.Sleep(2 * time.Second)
+		getSnap(l) // it stays until its content has gone
 		time.Sleep(30 * time.Second)
 		if got := l.Calls("DeleteSnapshot"); got != "310 311 313 317" {
 			t.Errorf("called at %s", got)
