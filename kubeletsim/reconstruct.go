@@ -13,7 +13,6 @@ import (
 // found is uncertain: it is mounted again for the pods that want it and
 // unmounted for those that don't (pkg/kubelet/volumemanager/reconciler/reconstruct.go).
 func (k *Kubelet) reconstruct() {
-	h := k.cfg.Host
 	for _, pod := range k.listDir(k.dirs.pods()) {
 		for _, pv := range k.listDir(k.dirs.csiVolumes(pod)) {
 			dir := path.Join(k.dirs.csiVolumes(pod), pv)
@@ -51,12 +50,12 @@ func (k *Kubelet) reconstruct() {
 			dir := path.Join(k.dirs.plugins(), driver, sha)
 			staging := path.Join(dir, "globalmount")
 			data, err := k.loadData(dir)
-			if err != nil {
-				if _, serr := h.Lstat(staging); serr == nil && missing(err) {
-					if err := k.removeMountDir(staging); err != nil {
-						k.log.Error("could not remove an empty staging directory", "path", staging, "error", err)
-					}
+			if missing(err) { // the data file goes after the mount point: only an empty directory is left
+				if err := k.removeMountDir(staging); err != nil {
+					k.log.Error("could not remove a staging directory", "path", staging, "error", err)
 				}
+			}
+			if err != nil {
 				continue
 			}
 			if k.dirs.stage(data[keyDriver], data[keyHandle]) != staging {
@@ -70,6 +69,11 @@ func (k *Kubelet) reconstruct() {
 			continue
 		}
 		data, err := k.loadData(k.dirs.blockData(pv))
+		if missing(err) { // it comes before and goes after staging
+			if err := k.cleanBlockFiles(pv); err != nil {
+				k.log.Error("could not remove a block volume's directories", "volume", pv, "error", err)
+			}
+		}
 		if err != nil {
 			continue
 		}

@@ -60,8 +60,8 @@ type rig struct {
 
 	mu       sync.Mutex
 	kubelet  *kubeletsim.Kubelet
-	fence    func()
-	restarts int
+	cut      func() // fences the running incarnation, as a crash does
+	fence    func() // and waits for its end
 	wg       sync.WaitGroup
 	attached map[string]bool // handle
 	detachOf []string        // handles that were detached while still mounted
@@ -133,13 +133,13 @@ func (r *rig) startKubelet() {
 	}
 	done := make(chan struct{})
 	r.mu.Lock()
-	r.kubelet = k
-	r.fence = func() {
+	cut := func() {
 		client.Fence()
 		net.Fence()
 		fenced.Fence()
 		cancel()
 	}
+	r.kubelet, r.cut, r.fence = k, cut, func() { cut(); <-done }
 	r.mu.Unlock()
 	r.spawn(func() {
 		defer close(done)
@@ -148,10 +148,6 @@ func (r *rig) startKubelet() {
 			r.t.Errorf("Run: %v", err)
 		}
 	})
-	r.mu.Lock()
-	fence := r.fence
-	r.fence = func() { fence(); <-done }
-	r.mu.Unlock()
 }
 
 // stopKubelet crashes the running incarnation and waits for its end.
@@ -178,12 +174,17 @@ func (r *rig) until(what string, ok func() bool) {
 
 func (r *rig) within(d time.Duration, what string, ok func() bool) {
 	r.t.Helper()
+	r.poll(20*time.Millisecond, d, what, ok)
+}
+
+func (r *rig) poll(step, d time.Duration, what string, ok func() bool) {
+	r.t.Helper()
 	deadline := time.Now().Add(d)
 	for !ok() {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("%s: not within %v\n%s", what, d, r.dump())
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(step)
 	}
 }
 
@@ -298,7 +299,7 @@ func (r *rig) deletePod(name string) {
 // the Node object too.
 func (r *rig) clean() {
 	r.t.Helper()
-	r.until("node clean", func() bool {
+	r.poll(500*time.Millisecond, 5*time.Minute, "node clean", func() bool {
 		n, err := store.Get[corev1.Node](r.client, "", nodeName)
 		if err != nil || len(n.Status.VolumesInUse)+len(n.Status.VolumesAttached) > 0 {
 			return false

@@ -1,0 +1,260 @@
+package kubeletsim_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/kube/store"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+// Kubelet restarts under a running pod: Stage and Publish are repeated, the
+// pod goes on (kube.md 4.2), and what it wrote is there.
+func TestRestartUnderARunningPod(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		t.Run(fmt.Sprintf("block=%v", block), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				file := "/data/f"
+				var opts []volOption
+				if block {
+					file, opts = "/dev/xvda", []volOption{asBlock}
+				}
+				r := newRig(t)
+				r.up()
+				r.volume("v1", opts...)
+				r.create(pod("p1", "v1", block))
+				r.running("p1")
+				if err := r.kubelet.WriteFile(r.ctx, "default", "p1", "main", file, 0, []byte("kept"), true); err != nil {
+					t.Fatal(err)
+				}
+				r.stopKubelet()
+				r.driver.forget()
+				r.startKubelet()
+				r.until("staged and published again", func() bool { return len(r.driver.made("NodePublishVolume")) == 1 })
+				time.Sleep(time.Minute)
+				if got := r.driver.order(); !slices.Equal(got, []string{"NodeStageVolume", "NodePublishVolume"}) {
+					t.Errorf("calls after the restart: %v", got)
+				}
+				p := must(store.Get[corev1.Pod](r.client, "default", "p1"))
+				if c := p.Status.ContainerStatuses[0]; c.RestartCount != 0 || c.State.Running == nil {
+					t.Errorf("container %+v", c)
+				}
+				if got, err := r.kubelet.ReadFile(r.ctx, "default", "p1", "main", file, 0, 4); err != nil || string(got) != "kept" {
+					t.Errorf("read %q, %v", got, err)
+				}
+				r.deletePod("p1")
+				r.clean()
+			})
+		})
+	}
+}
+
+// The pod is deleted by force while kubelet is down.
+func TestOrphanAfterRestart(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		t.Run(fmt.Sprintf("block=%v", block), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.up()
+				var opts []volOption
+				if block {
+					opts = append(opts, asBlock)
+				}
+				r.volume("v1", opts...)
+				r.create(pod("p1", "v1", block))
+				r.running("p1")
+				r.stopKubelet()
+				if err := r.client.DeleteNow(r.ctx, must(store.Get[corev1.Pod](r.client, "default", "p1"))); err != nil {
+					t.Fatal(err)
+				}
+				r.driver.forget()
+				r.startKubelet()
+				r.clean()
+				if got := r.driver.order(); !slices.Equal(got, []string{"NodeUnpublishVolume", "NodeUnstageVolume"}) {
+					t.Errorf("calls %v", got)
+				}
+			})
+		})
+	}
+}
+
+// The node loses power: the containers are started again, once the volume is back.
+func TestPowerLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.up()
+		r.volume("v1")
+		r.create(pod("p1", "v1", false))
+		r.running("p1")
+		for name, sync := range map[string]bool{"/data/synced": true, "/data/lost": false} {
+			if err := r.kubelet.WriteFile(r.ctx, "default", "p1", "main", name, 0, []byte("x"), sync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.stopKubelet()
+		if err := r.host.PowerOff(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.host.PowerOn(); err != nil {
+			t.Fatal(err)
+		}
+		r.startKubelet()
+		r.until("container started again", func() bool {
+			p := must(store.Get[corev1.Pod](r.client, "default", "p1"))
+			return p.Status.ContainerStatuses[0].RestartCount == 1
+		})
+		if _, err := r.kubelet.ReadFile(r.ctx, "default", "p1", "main", "/data/synced", 0, 1); err != nil {
+			t.Error(err)
+		}
+		if _, err := r.kubelet.ReadFile(r.ctx, "default", "p1", "main", "/data/lost", 0, 1); err == nil {
+			t.Error("what was not synced has survived a power loss")
+		}
+		r.deletePod("p1")
+		r.clean()
+	})
+}
+
+// Kubelet stops between NodeUnpublish and NodeUnstage: found again by default,
+// forgotten as kubelet v1.37.2 does with PodDirsOnly (kubernetes#121937).
+func TestStoppedBeforeUnstage(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		t.Run(fmt.Sprintf("PodDirsOnly=%v", only), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.only = only
+				r.up()
+				r.volume("v1")
+				r.create(pod("p1", "v1", false))
+				r.running("p1")
+				r.driver.failNext("NodeUnstageVolume", status.Error(codes.Internal, "busy"))
+				r.deletePod("p1")
+				r.until("unstage tried", func() bool { return len(r.driver.made("NodeUnstageVolume")) == 1 })
+				r.stopKubelet()
+				r.until("pod gone", func() bool { return true })
+				r.startKubelet()
+				if !only {
+					r.clean()
+					return
+				}
+				r.until("detached under the mount", func() bool {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					return len(r.detachOf) == 1
+				})
+			})
+		})
+	}
+}
+
+// A pod's data file is lost: kubelet can't unmount and says so; nothing is
+// removed across the mount.
+func TestDataFileLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.up()
+		r.volume("v1")
+		r.create(pod("p1", "v1", false))
+		r.running("p1")
+		if err := r.kubelet.WriteFile(r.ctx, "default", "p1", "main", "/data/f", 0, []byte("x"), true); err != nil {
+			t.Fatal(err)
+		}
+		uid := must(store.Get[corev1.Pod](r.client, "default", "p1")).UID
+		dir := fmt.Sprintf("%s/pods/%s/volumes/kubernetes.io~csi/pv-v1", kubeletDir, uid)
+		if err := r.host.Remove(dir + "/vol_data.json"); err != nil {
+			t.Fatal(err)
+		}
+		r.deletePod("p1")
+		time.Sleep(5 * time.Minute)
+		if _, err := r.host.ReadAt(dir+"/mount/f", 0, 1); err != nil {
+			t.Errorf("the pod's data: %v", err)
+		}
+		if r.phase("p1") == "" {
+			t.Error("the pod was deleted while its volume is mounted")
+		}
+	})
+}
+
+// flow is what the crash tests run: a filesystem and a block volume live and die.
+func flow(r *rig) {
+	r.volume("v1")
+	r.volume("v2", asBlock)
+	r.create(pod("p1", "v1", false), pod("p2", "v2", true))
+	r.running("p1")
+	r.running("p2")
+	r.deletePod("p1")
+	r.deletePod("p2")
+	r.until("pods gone", func() bool { return r.phase("p1") == "" && r.phase("p2") == "" })
+	r.clean()
+}
+
+// Kubelet crashes before and after each call that it makes, on every hop, and
+// comes back: the flow goes through and nothing stays behind.
+func TestCrashAtEachCall(t *testing.T) {
+	type cell struct {
+		hop ledger.Hop
+		op  string
+		nth int
+	}
+	var cells []cell
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.up()
+		flow(r)
+		seen := map[cell]int{}
+		for _, e := range r.led.Entries() {
+			if e.Component != "kubelet@"+nodeName || e.Op == "update-status nodes" || e.Op == "NodeGetCapabilities" || strings.HasSuffix(e.Op, "events") {
+				continue
+			}
+			c := cell{e.Hop, e.Op, 0}
+			seen[c]++
+			c.nth = seen[c]
+			cells = append(cells, c)
+		}
+	})
+	if len(cells) < 30 {
+		t.Fatalf("the flow has only %d calls: %v", len(cells), cells)
+	}
+	for _, c := range cells {
+		for _, ph := range []fault.Phase{fault.Before, fault.After} {
+			t.Run(fmt.Sprintf("%s/%s/%d/%s", c.hop, c.op, c.nth, ph), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t)
+					crashed := make(chan struct{}, 1)
+					r.in.OnCrash = func(string) {
+						r.mu.Lock()
+						cut := r.cut
+						r.mu.Unlock()
+						cut()
+						crashed <- struct{}{}
+					}
+					a := r.plan.Arm(fault.Rule{Hop: c.hop, Op: c.op, Component: "kubelet@" + nodeName, Nth: c.nth, Phase: ph, Do: fault.Crash("")})
+					r.spawn(func() {
+						select {
+						case <-crashed:
+							r.stopKubelet()
+							r.startKubelet()
+						case <-r.ctx.Done():
+						}
+					})
+					r.startDriver()
+					r.startKubelet()
+					r.startRegistrar()
+					flow(r)
+					if a.Fired() != 1 {
+						t.Errorf("fired %d times", a.Fired())
+					}
+				})
+			})
+		}
+	}
+}
