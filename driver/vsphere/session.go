@@ -91,7 +91,21 @@ func (b *Backend) login(a *loginAttempt, c Config) {
 	defer cancel()
 	a.s, a.err = b.open(ctx, c)
 	b.mu.Lock()
+	adopted := b.adopted
+	b.mu.Unlock()
+	if a.err == nil && !adopted {
+		// Before the session serves anyone: an operation must not begin while
+		// a task of an earlier process on its subject is unknown.
+		if a.err = b.adopt(ctx, a.s); a.err != nil {
+			a.s.vim.CloseIdleConnections()
+			a.s = nil
+		} else {
+			adopted = true
+		}
+	}
+	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.adopted = adopted
 	defer close(a.done)
 	if b.pending != a {
 		// The configuration changed meanwhile: whoever waited tries again.

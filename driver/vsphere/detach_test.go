@@ -1,0 +1,159 @@
+package vsphere_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
+	"google.golang.org/grpc/codes"
+
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/vcenter"
+)
+
+func (r *rig) holds(node, volume string) bool {
+	for _, d := range r.vc.Disks()[r.vc.VMUUID(node)] {
+		if d.VolumeID == volume {
+			return true
+		}
+	}
+	return false
+}
+
+func TestDetach(t *testing.T) {
+	r := newRig(t, vcenter.Config{Seed: 11, Nodes: []vcenter.Node{{Name: "node-1"}, {Name: "node-2"}, {Name: "node-3"}}}, nil)
+	n1, n2, n3 := r.vc.VMUUID("node-1"), r.vc.VMUUID("node-2"), r.vc.VMUUID("node-3")
+	vol := r.create("pvc-1")
+	attach := func(t *testing.T, node string) {
+		t.Helper()
+		if _, err := r.publish(vol, node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const nobody = "42000000-0000-4000-8000-000000000000"
+
+	t.Run("missing volume", func(t *testing.T) {
+		for _, v := range []string{"no-uuid", nobody} {
+			if err := r.unpublish(v, n1); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	t.Run("another node holds it", func(t *testing.T) {
+		attach(t, n1)
+		for _, node := range []string{n2, nobody, "no-uuid"} {
+			if err := r.unpublish(vol, node); err != nil {
+				t.Errorf("%s: %v", node, err)
+			}
+			if !r.holds("node-1", vol) {
+				t.Fatalf("unpublish for %s took the disk from node-1", node)
+			}
+		}
+	})
+	t.Run("look-up fails", func(t *testing.T) {
+		// kubernetes-sigs/vsphere-csi-driver#1038: none of these means gone.
+		for _, x := range []struct {
+			do   fault.Action
+			code codes.Code
+		}{
+			{fault.Error(&vcenter.Fault{Fault: &types.NotAuthenticated{}}), codes.Unavailable},
+			{fault.Error(&vcenter.Fault{Fault: &types.NoPermission{PrivilegeId: "System.Read"}}), codes.PermissionDenied},
+			{fault.Error(&vcenter.Fault{Fault: &types.RuntimeFault{}}), codes.Internal},
+			{fault.Drop(), codes.Unavailable},
+		} {
+			rule := r.plan.Arm(fault.Rule{Hop: ledger.VCenter, Op: "FindByUuid", Do: x.do})
+			want(t, r.unpublish(vol, n1), x.code)
+			if rule.Fired() == 0 {
+				t.Errorf("%s never fired", rule.Name)
+			}
+			r.plan.Disarm(rule)
+			if !r.holds("node-1", vol) {
+				t.Fatal("the disk is gone")
+			}
+		}
+	})
+	t.Run("VM powered off", func(t *testing.T) {
+		if err := r.vc.PowerOff("node-1"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.publish(vol, n2)
+		want(t, err, codes.FailedPrecondition, "node-1", n1)
+		if err := r.unpublish(vol, n1); err != nil {
+			t.Fatal(err)
+		}
+		attach(t, n2)
+	})
+	t.Run("VM deleted", func(t *testing.T) {
+		if err := r.vc.DeleteVM("node-2"); err != nil {
+			t.Fatal(err)
+		}
+		// The answer needs the list of VMs: without it, it isn't known.
+		rule := r.plan.Arm(fault.Rule{Hop: ledger.VCenter, Op: "RetrievePropertiesEx", Do: fault.Error(&vcenter.Fault{Fault: &types.NoPermission{}})})
+		want(t, r.unpublish(vol, n2), codes.PermissionDenied)
+		r.plan.Disarm(rule)
+		if err := r.unpublish(vol, n2); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.publish(vol, n2)
+		want(t, err, codes.NotFound, n2)
+		attach(t, n3)
+	})
+	t.Run("from all nodes", func(t *testing.T) {
+		for range 2 {
+			if err := r.unpublish(vol, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r.holds("node-3", vol) {
+			t.Error("node-3 still holds it")
+		}
+	})
+}
+
+// An attach whose caller has gone is waited for by the detach: it must not
+// land afterwards.
+func TestDetachAfterAbandonedAttach(t *testing.T) {
+	r := newRig(t, slow("CnsAttachVolume", 300*time.Millisecond), nil)
+	vol := r.create("pvc-1")
+	ctx, cancel := context.WithTimeout(r.ctx, 100*time.Millisecond)
+	defer cancel()
+	old := r.ctx
+	r.ctx = ctx
+	_, err := r.publish(vol, r.vc.VMUUID("node-1"))
+	r.ctx = old
+	want(t, err, codes.DeadlineExceeded)
+	if err := r.unpublish(vol, r.vc.VMUUID("node-1")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(400 * time.Millisecond) // longer than the attach takes
+	if r.holds("node-1", vol) {
+		t.Error("the attach landed after the detach")
+	}
+}
+
+func TestAttachLimit(t *testing.T) {
+	r := newRig(t, vcenter.Config{Seed: 12}, nil)
+	node := r.vc.VMUUID("node-1")
+	var last string
+	for i := range 59 {
+		last = r.create("pvc-" + string(rune('A'+i)))
+		if _, err := r.publish(last, node); err != nil {
+			t.Fatalf("volume %d: %v", i+1, err)
+		}
+	}
+	vol := r.create("pvc-60")
+	_, err := r.publish(vol, node)
+	want(t, err, codes.ResourceExhausted, "node-1")
+	if err := r.unpublish(last, node); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.publish(vol, node); err != nil {
+		t.Error(err)
+	}
+	_, err = r.publish("42000000-0000-4000-8000-000000000000", node)
+	want(t, err, codes.NotFound, "volume")
+	_, err = r.publish(vol, "42000000-0000-4000-8000-000000000000")
+	want(t, err, codes.NotFound, "node")
+}
