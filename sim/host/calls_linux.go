@@ -1,4 +1,218 @@
 package host
 
-func (h *Real) listenForCalls() error { return nil }
-func (h *Real) commandDir() string    { return h.cfg.Dir + "/bin" }
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/exec"
+
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+// The storage commands that a process of a real node runs are links to this
+// binary. It asks the node's interceptor over a socket before it runs the real
+// command, and tells it the exit status before it ends: so that faults and
+// ledger cover a driver that is a process of its own, unchanged.
+
+// intercepted are the commands that have a link.
+var intercepted = []string{"mount", "umount", "blkid", "blockdev", "fsck", "e2fsck", "mkfs", "mkfs.ext3", "mkfs.ext4", "mkfs.xfs",
+	"resize2fs", "dumpe2fs", "tune2fs", "xfs_growfs", "xfs_io", "xfs_admin", "xfs_repair"}
+
+// callMessage is a line of the protocol. The command sends its name and
+// arguments; the node answers go, or an exit status; after go the command
+// sends its own exit status and the node answers with the one to end with.
+type callMessage struct {
+	Name string   `json:"name,omitempty"`
+	Args []string `json:"args,omitempty"`
+	Go   bool     `json:"go,omitempty"`
+	Exit int      `json:"exit"`
+	Text string   `json:"text,omitempty"` // for the standard error output
+}
+
+func (h *Real) commandDir() string { return filepath.Join(h.cfg.Dir, "bin") }
+
+// listenForCalls makes the links and the socket.
+func (h *Real) listenForCalls() error {
+	if h.cfg.Interceptor == nil {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("host: %w", err)
+	}
+	for _, name := range intercepted {
+		if _, err := findTool(name); err != nil {
+			continue // the node lacks it
+		}
+		if err := os.Symlink(self, filepath.Join(h.commandDir(), name)); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("host: %w", err)
+		}
+	}
+	// An abstract name leaves no file, and is the same in every mount namespace.
+	h.calls, err = net.Listen("unix", "@csilab-"+pureUUID(h.cfg.Dir))
+	if err != nil {
+		return fmt.Errorf("host: %w", err)
+	}
+	h.serve.Add(1)
+	go h.acceptCalls()
+	return nil
+}
+
+func (h *Real) acceptCalls() {
+	defer h.serve.Done()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for {
+		c, err := h.calls.Accept()
+		if err != nil {
+			return
+		}
+		if !ownProcess(c.(*net.UnixConn)) {
+			c.Close()
+			continue
+		}
+		h.serve.Add(1)
+		go func() {
+			defer h.serve.Done()
+			defer c.Close()
+			stop := context.AfterFunc(ctx, func() { c.Close() })
+			defer stop()
+			if err := h.call(ctx, c); err != nil {
+				h.log.Debug("command of a node ended without its answer", "node", h.cfg.Name, "error", err)
+			}
+		}()
+	}
+}
+
+// ownProcess says whether the peer runs as the same user.
+func ownProcess(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var cred *unix.Ucred
+	var cerr error
+	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return err == nil && cerr == nil && int(cred.Uid) == os.Geteuid()
+}
+
+// call passes one command through the interceptor.
+func (h *Real) call(ctx context.Context, c net.Conn) error {
+	in, out := json.NewDecoder(c), json.NewEncoder(c)
+	var req callMessage
+	if err := in.Decode(&req); err != nil {
+		return err
+	}
+	// What the command says later, or its end: a held call is let go when the
+	// command is killed.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan callMessage, 1)
+	h.serve.Add(1)
+	go func() {
+		defer h.serve.Done()
+		var m callMessage
+		if err := in.Decode(&m); err != nil {
+			cancel(fmt.Errorf("%w: the command was killed", fault.ErrReplyLost))
+			return
+		}
+		ended <- m
+	}()
+	op := commandOperation(req.Name, req.Args)
+	ran := false
+	var status callMessage
+	request := op.request
+	if !op.command {
+		request = strings.TrimSpace(op.path + " " + op.request)
+	}
+	err := h.cfg.Interceptor.Do(ctx, fault.Call{Hop: ledger.Host, Op: op.name, Component: h.cfg.Component, Node: h.cfg.Name, Request: request},
+		func(ctx context.Context) error {
+			if err := ctx.Err(); err != nil {
+				return context.Cause(ctx)
+			}
+			if err := out.Encode(callMessage{Go: true}); err != nil {
+				return fmt.Errorf("%w: %w", fault.ErrReplyLost, err)
+			}
+			ran = true
+			select {
+			case status = <-ended:
+				return exit(status.Exit, nil)
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	return out.Encode(answer(req.Name, ran, status, err))
+}
+
+// answer makes the end of a command from what the interceptor said.
+func answer(name string, ran bool, status callMessage, err error) callMessage {
+	var own exec.CodeExitError
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return callMessage{Exit: status.Exit}
+	case ran && errors.As(err, &own):
+		return callMessage{Exit: own.Code}
+	case errors.Is(err, fault.ErrCrashed):
+		return callMessage{Exit: 128 + int(syscall.SIGKILL)}
+	case errors.As(err, &errno):
+		err = errno
+	case errors.Is(err, fault.ErrDrop):
+		err = syscall.EIO
+	}
+	code := 1
+	if name == "mount" || name == "umount" {
+		code = mountFail
+	}
+	return callMessage{Exit: code, Text: fmt.Sprintf("%s: %v\n", name, err)}
+}
+
+// commandOperation names a command as the calls through the Host interface are
+// named. A bind mount with options is two runs of mount(8) and one Mount: the
+// second run keeps the command's name.
+func commandOperation(name string, args []string) operation {
+	switch name {
+	case "mount":
+		if r, err := parseMount(args); err == nil && r.target != "" && !(r.bind && r.remount) {
+			opts := redact(r.opts)
+			if r.bind {
+				opts = append(opts, "bind")
+			}
+			if r.ro {
+				opts = append(opts, "ro")
+			}
+			return mountOperation(r.source, r.target, r.fstype, opts)
+		}
+	case "umount":
+		if len(args) > 0 {
+			return operation{name: "Unmount", path: args[len(args)-1]}
+		}
+	}
+	return operation{name: "exec " + name, request: strings.Join(redact(args), " "), command: true}
+}
+
+// redact leaves out the values of options that look like secrets.
+func redact(words []string) []string {
+	out := make([]string, 0, len(words)+2)
+	for _, w := range words {
+		parts := strings.Split(w, ",")
+		for i, p := range parts {
+			k, _, ok := strings.Cut(p, "=")
+			low := strings.ToLower(k)
+			if ok && (strings.Contains(low, "pass") || strings.Contains(low, "secret") || strings.Contains(low, "key") || strings.Contains(low, "cred")) {
+				parts[i] = k + "=<masked>"
+			}
+		}
+		out = append(out, strings.Join(parts, ","))
+	}
+	return out
+}
