@@ -350,7 +350,7 @@ func (v *VCenter) devices(node string, ds *simulator.Datastore) []types.BaseVirt
 				Backing:     &types.VirtualEthernetCardNetworkBackingInfo{VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "VM Network"}},
 				Connectable: &types.VirtualDeviceConnectInfo{StartConnected: true, AllowGuestControl: true, Connected: true},
 			},
-			AddressType: "assigned", MacAddress: fmt.Sprintf("00:50:56:%02x:%02x:%02x", mac[0]|0x80&0xbf, mac[1], mac[2]),
+			AddressType: "assigned", MacAddress: fmt.Sprintf("00:50:56:%02x:%02x:%02x", mac[0]&0x3f|0x80, mac[1], mac[2]),
 		}}},
 	}
 }

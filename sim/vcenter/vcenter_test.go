@@ -87,13 +87,3 @@ func TestDriverFindsItsNode(t *testing.T) {
 		t.Errorf("unknown uuid: %v, %v", r, err)
 	}
 }
-
-func BenchmarkStart(b *testing.B) {
-	for b.Loop() {
-		v, err := vcenter.New(context.Background(), vcenter.Config{TLS: true, Nodes: []vcenter.Node{{Name: "node-1"}, {Name: "node-2"}, {Name: "node-3"}}})
-		if err != nil {
-			b.Fatal(err)
-		}
-		v.Close()
-	}
-}
