@@ -57,6 +57,8 @@ type rig struct {
 	driver *fakeDriver
 	timers kubeletsim.Timers
 	only   bool // PodDirsOnly
+	// leftovers are files that kubelet is known to leave.
+	leftovers []string
 
 	mu       sync.Mutex
 	kubelet  *kubeletsim.Kubelet
@@ -304,7 +306,7 @@ func (r *rig) clean() {
 		if err != nil || len(n.Status.VolumesInUse)+len(n.Status.VolumesAttached) > 0 {
 			return false
 		}
-		return len(r.files()) == 0
+		return !slices.ContainsFunc(r.files(), func(f string) bool { return !slices.Contains(r.leftovers, f) })
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -651,7 +653,7 @@ func (d *fakeDriver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolu
 	}
 	src := r.StagingTargetPath
 	if src == "" {
-		src = d.device(r.PublishContext)
+		src = d.device(map[string]string{"wwn": wwn(r.VolumeId)})
 		m := mount.NewSafeFormatAndMount(d.host.Mounter(), d.host.Exec())
 		if err := m.FormatAndMount(src, r.TargetPath, "ext4", nil); err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
