@@ -45,6 +45,11 @@ const maxStarts = 3
 
 // do runs an operation to its end.
 func (b *Backend) do(ctx context.Context, o operation) error {
+	// The first login looks for tasks of an earlier process; nothing may be
+	// begun before.
+	if _, err := b.session(ctx); err != nil {
+		return failf(err, "%s", o.name)
+	}
 	release, err := b.inFlight.Claim(o.subject, o.name)
 	if err != nil {
 		return err
@@ -255,7 +260,8 @@ func (b *Backend) opID(subject, op string, began time.Time) string {
 func (b *Backend) opPrefix() string { return "csi/" + b.conf().ClusterID + "/" }
 
 // adopt writes records for tasks of this cluster that run and have none, for
-// the case that the records of an earlier process were lost.
+// the case that the records of an earlier process were lost. It runs before
+// the first session serves anyone.
 func (b *Backend) adopt(ctx context.Context, s *session) error {
 	prefix := b.opPrefix()
 	ts, err := ownTasks(ctx, s, func(id string) bool { return strings.HasPrefix(id, prefix) })
@@ -270,16 +276,11 @@ func (b *Backend) adopt(ctx context.Context, s *session) error {
 		n := len(parts)
 		r := record.Record{Key: strings.Join(parts[:n-2], "/"), Op: parts[n-2], Backend: b.conf().VCenter.Host,
 			OpID: t.ActivationId, Task: t.Task.Value, Began: t.QueueTime}
-		release, err := b.inFlight.Claim(r.Key, "adopt")
-		if err != nil {
-			continue
-		}
 		old, err := b.records.Get(ctx, r.Key)
 		if errors.Is(err, record.ErrNotFound) || err == nil && (old.Done || old.Task == "") {
 			b.log.Info("task of an earlier process found", "subject", r.Key, "operation", r.Op, "task", r.Task)
 			err = b.records.Put(ctx, r)
 		}
-		release()
 		if err != nil {
 			return err
 		}
