@@ -61,8 +61,9 @@ func (k *Kubelet) expandInUse(ctx context.Context, op operation) error {
 	if v := k.world.actual[op.volume]; v != nil {
 		if done {
 			v.size = size
-		} else {
-			k.world.waitForClaim(v, asked)
+		}
+		if v.size.Cmp(op.size) < 0 {
+			k.world.waitForClaim(v, op.spec, asked)
 		}
 	}
 	return nil

@@ -120,6 +120,9 @@ func TestExpandWaitsForItsTurn(t *testing.T) {
 		r.running("p1")
 		r.resize("v1", "16Mi", "")
 		time.Sleep(3 * time.Minute)
+		r.stopKubelet()
+		r.startKubelet()
+		time.Sleep(3 * time.Minute)
 		if n := len(r.driver.made("NodeExpandVolume")); n != 0 {
 			t.Fatalf("%d calls too early", n)
 		}

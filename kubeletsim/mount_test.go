@@ -13,11 +13,16 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/kube/store"
+	"github.com/csilab/csilab/sim/ledger"
 )
 
 func TestTwoPodsOneVolume(t *testing.T) {
@@ -348,4 +353,78 @@ func TestFailedPod(t *testing.T) {
 		r.deletePod("p1")
 		r.until("gone", func() bool { return r.phase("p1") == "" })
 	})
+}
+
+// With requiresRepublish a volume is published at each sync of its pod, and a
+// failure then leaves the mount in place.
+func TestRepublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		yes := true
+		r.create(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{RequiresRepublish: &yes}})
+		r.up()
+		r.volume("v1")
+		r.create(pod("p1", "v1", false))
+		r.running("p1")
+		if err := r.kubelet.WriteFile(r.ctx, "default", "p1", "main", "/data/f", 0, []byte("x"), true); err != nil {
+			t.Fatal(err)
+		}
+		r.driver.failNext("NodePublishVolume", status.Error(codes.Internal, "no token"))
+		time.Sleep(3*time.Minute + time.Second)
+		if n := len(r.driver.made("NodePublishVolume")); n != 5 { // at 0, 1, 2, 3 min and the retry
+			t.Errorf("%d calls", n)
+		}
+		if _, err := r.kubelet.ReadFile(r.ctx, "default", "p1", "main", "/data/f", 0, 1); err != nil {
+			t.Error(err)
+		}
+		r.deletePod("p1")
+		r.clean()
+	})
+}
+
+// The Node object is deleted under kubelet: it is not made again before the
+// next start, and then the driver registers again.
+func TestNodeDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.up()
+		if err := r.client.Delete(r.ctx, must(store.Get[corev1.Node](r.client, "", nodeName))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := store.Get[corev1.Node](r.client, "", nodeName); err == nil {
+			t.Fatal("the Node is back without a restart")
+		}
+		r.stopKubelet()
+		r.startKubelet()
+		r.until("registered", func() bool {
+			cn, err := store.Get[storagev1.CSINode](r.client, "", nodeName)
+			n, nerr := store.Get[corev1.Node](r.client, "", nodeName)
+			return err == nil && nerr == nil && len(cn.Spec.Drivers) == 1 && cn.OwnerReferences[0].UID == n.UID
+		})
+	})
+}
+
+// Writes to the API server fail for a while; the flow goes through.
+func TestAPIServerErrors(t *testing.T) {
+	for _, op := range []string{"update-status nodes", "update nodes", "create nodes", "create csinodes", "update csinodes", "update-status pods", "delete pods", "create events"} {
+		t.Run(op, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				a := r.plan.Arm(fault.Rule{Hop: ledger.Kube, Op: op, Component: "kubelet@" + nodeName, First: 7,
+					Do: fault.Error(apierrors.NewInternalError(errors.New("etcd")))})
+				r.up()
+				r.volume("v1")
+				p := pod("p1", "v1", false)
+				r.create(p)
+				r.running("p1")
+				r.deletePod("p1")
+				r.until("gone", func() bool { return r.phase("p1") == "" })
+				r.clean()
+				if a.Fired() == 0 && op != "create events" {
+					t.Error("never fired")
+				}
+			})
+		})
+	}
 }

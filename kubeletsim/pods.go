@@ -326,8 +326,9 @@ func (k *Kubelet) endPod(ctx context.Context, w *podWorker) {
 	k.mu.Lock()
 	w.running = false
 	gone := w.gone
+	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	k.mu.Unlock()
-	if !gone {
+	if !gone && !over {
 		if !k.persist(ctx, w, "could not update the pod status", func() error { return k.podStatus(ctx, pod, terminated) }) {
 			return
 		}
@@ -512,11 +513,17 @@ func (k *Kubelet) populate(pod *corev1.Pod) error {
 			continue
 		}
 		needs := k.needsAttach(spec.csi().Driver)
+		// pkg/volume/csi/csi_plugin.go, RequiresRemount: published at each sync.
+		d, err := k.csiDriver(spec.csi().Driver)
+		again := err == nil && d != nil && d.Spec.RequiresRepublish != nil && *d.Spec.RequiresRepublish
 		pvc, err := k.claimOf(spec)
 		k.mu.Lock()
 		k.world.want(pod, v.Name, spec, needs)
 		if err == nil {
 			k.world.initSize(spec.unique(), pvc.Status.Capacity[corev1.ResourceStorage])
+		}
+		if again {
+			k.world.remount(spec.unique(), string(pod.UID))
 		}
 		k.mu.Unlock()
 	}

@@ -104,7 +104,8 @@ type actualVolume struct {
 	size            resource.Quantity // of the claim, as this node knows it
 	noInUseExpand   bool              // the driver can't expand while in use
 	expandFailed    bool              // with a final error
-	claimSeen       string            // version of the claim that said: not this node's turn to expand
+	claim           string            // key of the claim that this node waits for to expand
+	claimSeen       string            // and its version that said: not your turn
 	reconstructed   map[string]bool   // pods found on disk at start; nil: volume was not found there
 	pods            map[string]*actualPod
 }
@@ -300,6 +301,13 @@ func (w *world) podFailed(n volumeName, uid string, spec volumeSpec, err error) 
 	}
 }
 
+// remount asks for another publish of a volume that a pod has already.
+func (w *world) remount(n volumeName, uid string) {
+	if w.podState(n, uid) == mounted {
+		w.actual[n].pods[uid].remount = true
+	}
+}
+
 // elsewhere says whether the volume is mounted, perhaps, for another pod.
 func (w *world) elsewhere(n volumeName, uid string) bool {
 	v := w.actual[n]
@@ -329,10 +337,10 @@ func (w *world) watchClaim(s volumeSpec) {
 	}
 }
 
-func (w *world) waitForClaim(v *actualVolume, version string) {
-	v.claimSeen = version
-	if key := claimKey(v.spec); w.claims[key] == "" {
-		w.claims[key] = version
+func (w *world) waitForClaim(v *actualVolume, s volumeSpec, version string) {
+	v.claim, v.claimSeen = claimKey(s), version
+	if w.claims[v.claim] == "" {
+		w.claims[v.claim] = version
 	}
 }
 
@@ -343,8 +351,8 @@ func (w *world) claimChanged(key, version string) (known bool) {
 	return known
 }
 
-func (w *world) claimUnchanged(v *actualVolume, s volumeSpec) bool {
-	return v.claimSeen != "" && w.claims[claimKey(s)] == v.claimSeen
+func (w *world) claimUnchanged(v *actualVolume) bool {
+	return v.claimSeen != "" && w.claims[v.claim] == v.claimSeen
 }
 
 // gone says that nothing of the pod is mounted or being mounted.
@@ -434,7 +442,9 @@ func (w *world) decide(now time.Time) (start []operation, wake time.Time) {
 				op.name = opMount
 			case v.pods[uid].remount:
 				op.name, op.remount = opMount, true
-			case !v.noInUseExpand && !v.size.IsZero() && d.size.Cmp(v.size) > 0 && !w.claimUnchanged(v, dp.spec):
+			case dp.spec.readOnly:
+				continue // not through this pod
+			case !v.noInUseExpand && !v.size.IsZero() && d.size.Cmp(v.size) > 0 && !w.claimUnchanged(v):
 				op.name, op.oldSize = opExpand, v.size
 			default:
 				continue
@@ -451,7 +461,7 @@ func (w *world) decide(now time.Time) (start []operation, wake time.Time) {
 			}
 			if v.device == notMounted {
 				delete(w.actual, n) // the attach/detach controller detaches
-				delete(w.claims, claimKey(v.spec))
+				delete(w.claims, v.claim)
 				continue
 			}
 			begin(operation{name: opUnmountDevice, volume: n, spec: v.spec}, "")
