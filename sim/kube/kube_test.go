@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,7 @@ type world struct {
 	c        *store.Client
 	begin    time.Time
 	kubelets map[string]context.CancelFunc
+	mu       sync.Mutex
 	log      []string
 }
 
@@ -67,7 +69,11 @@ func (w *world) must(err error) {
 	}
 }
 
-func (w *world) note(s string) { w.log = append(w.log, time.Since(w.begin).String()+" "+s) }
+func (w *world) note(s string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, time.Since(w.begin).String()+" "+s)
+}
 
 func (w *world) provisioner(ctx context.Context) error {
 	c := w.s.Client("csi-provisioner")
@@ -266,6 +272,8 @@ func (w *world) did(d time.Duration, want ...string) {
 	w.Helper()
 	time.Sleep(d)
 	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if !slices.Equal(w.log, want) {
 		w.Errorf("at %v: done %q, want %q", time.Since(w.begin), w.log, want)
 	}
@@ -279,12 +287,9 @@ func TestLifeOfAVolume(t *testing.T) {
 				w := newWorld(t, "n1", "n2")
 				w.class(mode)
 				w.claim("a")
+				synctest.Wait()
 				w.pod("p", "a")
-				attached := "0s attach pvc-a to n1"
-				if mode == storagev1.VolumeBindingImmediate { // the pod came before its claim was bound
-					attached = "1s attach pvc-a to n1"
-				}
-				w.did(20*time.Second, "0s create volume pvc-a", attached)
+				w.did(20*time.Second, "0s create volume pvc-a", "0s attach pvc-a to n1")
 				w.want("p", "n1", corev1.PodRunning)
 				// The claim stays while the pod uses it.
 				w.must(w.c.Delete(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}))
@@ -310,7 +315,9 @@ func TestNodePoweredOff(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.want("p", "n1", corev1.PodRunning)
 		w.kubelets["n1"]()
+		w.mu.Lock()
 		w.log, w.begin = nil, time.Now()
+		w.mu.Unlock()
 		// The last heartbeat was now: silent at 50 s, evicted 300 s later.
 		time.Sleep(50*time.Second - 1)
 		w.want("p", "n1", corev1.PodRunning)
@@ -319,10 +326,12 @@ func TestNodePoweredOff(t *testing.T) {
 		time.Sleep(1)
 		w.want("p", "n1", "Terminating")
 		w.pod("q", "a")
-		w.did(2 * time.Hour)
+		w.did(30 * time.Minute)
 		w.want("p", "n1", "Terminating")
 		w.want("q", "n2", corev1.PodPending)
+		w.mu.Lock()
 		w.begin = time.Now()
+		w.mu.Unlock()
 		return w
 	}
 	t.Run("out of service", func(t *testing.T) {
