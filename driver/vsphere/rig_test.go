@@ -179,7 +179,7 @@ func want(t *testing.T, err error, code codes.Code, parts ...string) {
 		t.Fatalf("got %v, want code %s", err, code)
 	}
 	for _, p := range parts {
-		if !strings.Contains(err.Error(), p) {
+		if err != nil && !strings.Contains(err.Error(), p) {
 			t.Errorf("error %q doesn't say %q", err, p)
 		}
 	}
