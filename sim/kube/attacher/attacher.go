@@ -54,32 +54,31 @@ func (a *Attacher) Run(ctx context.Context) error {
 	return sidecar.Run(ctx, sidecar.Attacher, a.cfg, func(s *sidecar.Session) ([]func(context.Context) error, error) {
 		h := newHandler(s)
 		f := a.cfg.Set.Attacher
-		run := func(name, kind string, keys func(store.Event) []string, rec func(context.Context, string) error) func(context.Context) error {
-			kinds := []string{kind}
-			if kind == "PersistentVolume" {
-				kinds = append(kinds, "VolumeAttachment") // a deleted one may free its PV
-			}
-			return func(ctx context.Context) error {
-				return controller.Run(ctx, controller.Config{
-					Name: name, Client: s.Client, Kinds: kinds, Keys: keys, Workers: f.Workers,
-					BaseDelay: f.RetryStart, MaxDelay: f.RetryMax, Resync: f.Resync, Log: s.Log,
-					Reconcile: func(ctx context.Context, key string) (time.Duration, error) { return 0, rec(ctx, key) },
-				})
-			}
-		}
+		cfg := controller.Config{Client: s.Client, Workers: f.Workers, BaseDelay: f.RetryStart, MaxDelay: f.RetryMax, Log: s.Log}
+		va, pv := cfg, cfg
+		va.Name, va.Kinds = "va", []string{"VolumeAttachment"}
+		va.Keys, va.Reconcile = sidecar.Filtered(relevant, f.Resync, plain(h.syncVA))
+		pv.Name, pv.Kinds = "pv", []string{"PersistentVolume", "VolumeAttachment"}
+		pv.Keys, pv.Reconcile, pv.Resync = h.pvKeys, plain(h.syncPV), f.Resync
 		if !s.Controller[csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME] {
 			// cmd/csi-attacher/main.go:262: nothing to call, attached at once.
-			return []func(context.Context) error{run("va", "VolumeAttachment", sidecar.Changes(relevant), h.trivial)}, nil
+			va.Keys, va.Reconcile = sidecar.Filtered(relevant, f.Resync, plain(h.trivial))
+			return []func(context.Context) error{func(ctx context.Context) error { return controller.Run(ctx, va) }}, nil
 		}
 		loops := []func(context.Context) error{
-			run("va", "VolumeAttachment", sidecar.Changes(relevant), h.syncVA),
-			run("pv", "PersistentVolume", h.pvKeys, h.syncPV),
+			func(ctx context.Context) error { return controller.Run(ctx, va) },
+			func(ctx context.Context) error { return controller.Run(ctx, pv) },
 		}
 		if s.Controller[csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES] && f.ReconcileSync > 0 {
 			loops = append(loops, func(ctx context.Context) error { return h.reconcileEvery(ctx, f.ReconcileSync, f.Workers) })
 		}
 		return loops, nil
 	})
+}
+
+// plain is a reconciler that asks for no other call by itself.
+func plain(f func(context.Context, string) error) func(context.Context, string) (time.Duration, error) {
+	return func(ctx context.Context, key string) (time.Duration, error) { return 0, f(ctx, key) }
 }
 
 // relevant says which changes of a VolumeAttachment are worked on: not those

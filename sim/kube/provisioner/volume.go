@@ -112,16 +112,18 @@ func (h *handler) protect(ctx context.Context, pv *corev1.PersistentVolume) (*co
 	if !add && (!has || del) {
 		return pv, nil
 	}
-	c := pv.DeepCopy()
-	c.Finalizers = slices.DeleteFunc(c.Finalizers, func(f string) bool { return f == Finalizer })
-	if add {
-		c.Finalizers = append(c.Finalizers, Finalizer)
-	}
-	if err := h.Client.Update(ctx, c); err != nil {
-		if apierrors.IsNotFound(err) {
-			return c, nil
+	c, err := store.Modify(ctx, h.Client, "", pv.Name, func(p *corev1.PersistentVolume) error {
+		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == Finalizer })
+		if add {
+			p.Finalizers = append(p.Finalizers, Finalizer)
 		}
-		return pv, fmt.Errorf("failed to modify finalizers to %+v on volume %s err: %w", c.Finalizers, pv.Name, err)
+		return nil
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return pv, nil
+	case err != nil:
+		return pv, fmt.Errorf("failed to modify finalizers on volume %s err: %w", pv.Name, err)
 	}
 	return c, nil
 }

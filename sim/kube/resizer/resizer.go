@@ -59,9 +59,10 @@ func (r *Resizer) Run(ctx context.Context) error {
 		f := r.cfg.Set.Resizer
 		h := newHandler(s, f)
 		return []func(context.Context) error{func(ctx context.Context) error {
+			keys, rec := sidecar.Filtered(relevant, f.Resync, h.syncClaim)
 			return controller.Run(ctx, controller.Config{
-				Name: "resize", Client: s.Client, Kinds: []string{"PersistentVolumeClaim"}, Keys: sidecar.Changes(relevant),
-				Workers: f.Workers, BaseDelay: f.RetryStart, MaxDelay: f.RetryMax, Resync: f.Resync, Log: s.Log, Reconcile: h.syncClaim,
+				Name: "resize", Client: s.Client, Kinds: []string{"PersistentVolumeClaim"}, Keys: keys, Reconcile: rec,
+				Workers: f.Workers, BaseDelay: f.RetryStart, MaxDelay: f.RetryMax, Log: s.Log,
 			})
 		}}, nil
 	})

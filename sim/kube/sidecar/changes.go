@@ -1,19 +1,30 @@
 package sidecar
 
-import "github.com/csilab/csilab/sim/kube/store"
+import (
+	"context"
+	"sync"
+	"time"
 
-// Changes remembers objects between events, as an informer does, and keys a
-// change by the object only where relevant says so. The first sight of an
-// object is always relevant. Use the result as controller.Config.Keys of one
-// controller that watches this kind; it is not safe for concurrent use.
-func Changes[P store.Object](relevant func(old, new P) bool) func(store.Event) []string {
+	"github.com/csilab/csilab/sim/kube/store"
+)
+
+// Filtered makes Keys and Reconcile of a controller that works on a changed
+// object only where relevant says so. It remembers objects between events, as
+// an informer does; the first sight of an object is always relevant. An object
+// that is there still is looked at again at the resync interval (0 is never),
+// whatever changed in it. Use the pair for one controller of one kind.
+func Filtered[P store.Object](relevant func(old, new P) bool, resync time.Duration, rec func(context.Context, string) (time.Duration, error)) (
+	keys func(store.Event) []string, reconcile func(context.Context, string) (time.Duration, error)) {
+	var mu sync.Mutex
 	last := map[string]P{}
-	return func(e store.Event) []string {
+	keys = func(e store.Event) []string {
 		o, ok := e.Object.(P)
 		if !ok {
 			return nil
 		}
 		k := store.Key(o)
+		mu.Lock()
+		defer mu.Unlock()
 		if e.Type == store.Deleted {
 			delete(last, k)
 			return nil
@@ -25,4 +36,17 @@ func Changes[P store.Object](relevant func(old, new P) bool) func(store.Event) [
 		}
 		return []string{k}
 	}
+	reconcile = func(ctx context.Context, key string) (time.Duration, error) {
+		after, err := rec(ctx, key)
+		if err != nil || after > 0 {
+			return after, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if _, ok := last[key]; ok {
+			return resync, nil
+		}
+		return 0, nil
+	}
+	return keys, reconcile
 }

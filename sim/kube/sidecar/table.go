@@ -137,6 +137,8 @@ var Unused = map[string]string{
 	"ValidateVolumeCapabilities": "no sidecar calls it",
 	"GetCapacity":                "the provisioner calls it with --enable-capacity only",
 	"ControllerGetVolume":        "external-health-monitor's, not deployed; alpha in the CSI spec",
+	"ControllerGetVolumeHealth":  "alpha in the CSI spec; no sidecar calls it",
+	"ControllerListVolumeHealth": "alpha in the CSI spec; no sidecar calls it",
 	"ControllerModifyVolume":     "the resizer's, for VolumeAttributesClass: not simulated",
 	"GetSnapshot":                "external-snapshotter v8.6.0 uses ListSnapshots; alpha in the CSI spec",
 }

@@ -131,7 +131,11 @@ func (h *handler) createContent(ctx context.Context, s *snapshotv1.VolumeSnapsho
 		return nil, fmt.Errorf("cannot find CSI PersistentVolumeSource for volume %s", pv.Name)
 	}
 	c := &snapshotv1.VolumeSnapshotContent{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		// The real controller adds the finalizer at the content's first event. A
+		// content that is deleted before leaves its snapshot behind, which in
+		// life needs a controller that is slower than the driver and the user;
+		// in virtual time it takes a goroutine that is scheduled late.
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{snapshotter.ContentFinalizer}},
 		Spec: snapshotv1.VolumeSnapshotContentSpec{
 			VolumeSnapshotRef: corev1.ObjectReference{Kind: "VolumeSnapshot", APIVersion: snapshotv1.SchemeGroupVersion.String(),
 				Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion},

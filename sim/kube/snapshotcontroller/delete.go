@@ -115,8 +115,18 @@ func (h *handler) syncContent(ctx context.Context, name string) error {
 		return nil // reserved for a snapshot that will bind it
 	}
 	if c.DeletionTimestamp == nil && !slices.Contains(c.Finalizers, snapshotter.ContentFinalizer) {
-		c.Finalizers = append(c.Finalizers, snapshotter.ContentFinalizer)
-		return h.client.Update(ctx, c)
+		// A patch, as in life: a conflict, retried a second later, would leave
+		// the content without protection for that long.
+		_, err := store.Modify(ctx, h.client, "", name, func(o *snapshotv1.VolumeSnapshotContent) error {
+			if o.DeletionTimestamp == nil && !slices.Contains(o.Finalizers, snapshotter.ContentFinalizer) {
+				o.Finalizers = append(o.Finalizers, snapshotter.ContentFinalizer)
+			}
+			return nil
+		})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
 	}
 	s, err := store.Get[snapshotv1.VolumeSnapshot](h.client, ref.Namespace, ref.Name)
 	if apierrors.IsNotFound(err) {

@@ -67,10 +67,12 @@ func (n *Snapshotter) Run(ctx context.Context) error {
 		f := n.cfg.Set.Snapshotter
 		h := &handler{Session: s, flags: f, csi: csi.NewControllerClient(s)}
 		return []func(context.Context) error{func(ctx context.Context) error {
+			keys, rec := sidecar.Filtered(relevant, f.Resync, func(ctx context.Context, key string) (time.Duration, error) {
+				return 0, h.syncContent(ctx, key)
+			})
 			return controller.Run(ctx, controller.Config{
-				Name: "content", Client: s.Client, Kinds: []string{"VolumeSnapshotContent"}, Keys: sidecar.Changes(relevant),
-				Workers: f.Workers, BaseDelay: f.RetryStart, MaxDelay: f.RetryMax, Resync: f.Resync, Log: s.Log,
-				Reconcile: func(ctx context.Context, key string) (time.Duration, error) { return 0, h.syncContent(ctx, key) },
+				Name: "content", Client: s.Client, Kinds: []string{"VolumeSnapshotContent"}, Keys: keys, Reconcile: rec,
+				Workers: f.Workers, BaseDelay: f.RetryStart, MaxDelay: f.RetryMax, Log: s.Log,
 			})
 		}}, nil
 	})

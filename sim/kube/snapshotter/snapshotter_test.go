@@ -301,7 +301,7 @@ func TestCrashAtEachCall(t *testing.T) {
 		{sidecar.Snapshotter, "update volumesnapshotcontents", ledger.Kube, 1}, {sidecar.Snapshotter, "update volumesnapshotcontents", ledger.Kube, 2}, {sidecar.Snapshotter, "update volumesnapshotcontents", ledger.Kube, 3},
 		{sidecar.Snapshotter, "update-status volumesnapshotcontents", ledger.Kube, 1}, {sidecar.Snapshotter, "update-status volumesnapshotcontents", ledger.Kube, 2},
 		{sidecar.SnapshotController, "create volumesnapshotcontents", ledger.Kube, 1}, {sidecar.SnapshotController, "delete volumesnapshotcontents", ledger.Kube, 1},
-		{sidecar.SnapshotController, "update volumesnapshotcontents", ledger.Kube, 1}, {sidecar.SnapshotController, "update volumesnapshotcontents", ledger.Kube, 2},
+		{sidecar.SnapshotController, "update volumesnapshotcontents", ledger.Kube, 1},
 		{sidecar.SnapshotController, "update persistentvolumeclaims", ledger.Kube, 1}, {sidecar.SnapshotController, "update persistentvolumeclaims", ledger.Kube, 2},
 		{sidecar.SnapshotController, "update volumesnapshots", ledger.Kube, 1}, {sidecar.SnapshotController, "update volumesnapshots", ledger.Kube, 2}, {sidecar.SnapshotController, "update volumesnapshots", ledger.Kube, 3},
 		{sidecar.SnapshotController, "update-status volumesnapshots", ledger.Kube, 1}, {sidecar.SnapshotController, "update-status volumesnapshots", ledger.Kube, 2},
