@@ -35,6 +35,12 @@ type run struct {
 	Len int64 `json:"len"`
 }
 
+// inside says whether a run is within a filesystem and not over block 0.
+func (r run) inside(blocks int64) bool { return r.At > 0 && r.Len > 0 && r.Len <= blocks-r.At }
+
+// maxFileBlock bounds the offset of a block in a file (16 TiB, as ext4).
+const maxFileBlock = 1 << 32
+
 // header is what block 0 holds.
 type header struct {
 	Type       string `json:"type"` // ext3, ext4, xfs
@@ -258,7 +264,7 @@ func load(d *device) (*volume, error) {
 	}
 	meta := make([]byte, 0, h.MetaLen)
 	for _, r := range h.Meta {
-		if r.At <= 0 || r.Len <= 0 || r.At+r.Len > h.Blocks {
+		if !r.inside(h.Blocks) {
 			return nil, errUnclean
 		}
 		b := make([]byte, r.Len*blockSize)
@@ -285,7 +291,7 @@ func load(d *device) (*volume, error) {
 			n.children = map[string]*inode{}
 		}
 		for _, x := range r.Blocks {
-			if x[0] < 0 || x[1] <= 0 || x[2] <= 0 || x[1]+x[2] > h.Blocks {
+			if x[0] < 0 || x[0] > maxFileBlock || !(run{x[1], x[2]}).inside(h.Blocks) {
 				return nil, errUnclean
 			}
 			if n.blocks == nil {
@@ -308,7 +314,7 @@ func load(d *device) (*volume, error) {
 		v.sb.next = max(v.sb.next, n.ino)
 		v.sb.count++
 	}
-	if v.sb.root == nil {
+	if v.sb.root == nil || v.sb.root.children == nil {
 		return nil, errUnclean
 	}
 	v.free.build(used)

@@ -394,7 +394,7 @@ func TestStaleLoopWritesNowhere(t *testing.T) {
 	h2 := w.node(t)
 	dev := w.attach(t, h2, "v")
 	formatAndMount(t, h2, dev, staging, "ext4")
-	if got := must1(h2.ReadFile(staging+"/data"))(t); string(got) != "former" {
+	if got := must1(h2.ReadFile(staging + "/data"))(t); string(got) != "former" {
 		t.Errorf("read %q", got)
 	}
 	must(t, h2.Mounter().Unmount(staging))
