@@ -215,7 +215,7 @@ func TestStaleSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.startDriver()
-		r.net.Leave(regSocket)
+		r.mem.Leave(regSocket)
 		r.startKubelet()
 		time.Sleep(25 * time.Second) // dials at 0, 10.5, 21.5 s
 		p := &plugin{info: info("1.0.0")}

@@ -51,7 +51,9 @@ type rig struct {
 	in     *fault.Interceptor
 	store  *store.Store
 	client *store.Client
-	net    *transport.Memory
+	net    transport.Network
+	watch  transport.Watcher
+	mem    *transport.Memory // net and watch, unless on the wall
 	host   *host.Memory
 	disks  disk.Store
 	driver *fakeDriver
@@ -69,9 +71,17 @@ type rig struct {
 	detachOf []string        // handles that were detached while still mounted
 }
 
+// newRig is for a bubble.
 func newRig(t *testing.T) *rig {
+	m := transport.NewMemory()
+	r := makeRig(t, m, m)
+	r.mem = m
+	return r
+}
+
+func makeRig(t *testing.T, net transport.Network, watch transport.Watcher) *rig {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &rig{t: t, ctx: ctx, cancel: cancel, start: time.Now(), led: &ledger.Ledger{}, plan: &fault.Plan{Seed: 1}, net: transport.NewMemory(),
+	r := &rig{t: t, ctx: ctx, cancel: cancel, start: time.Now(), led: &ledger.Ledger{}, plan: &fault.Plan{Seed: 1}, net: net, watch: watch,
 		disks: disk.NewMemory(), attached: map[string]bool{}, timers: kubeletsim.RealTimers()}
 	r.in = &fault.Interceptor{Ledger: r.led, Plan: r.plan}
 	r.store = store.New(1, r.in)
@@ -128,7 +138,7 @@ func (r *rig) startKubelet() {
 	fenced := host.Fence(r.host)
 	h := host.Intercept(fenced, r.in, "kubelet@"+nodeName)
 	net := transport.NewFenced(r.net)
-	k, err := kubeletsim.New(kubeletsim.Config{NodeName: nodeName, Client: client, Host: h, Network: net, Watcher: r.net,
+	k, err := kubeletsim.New(kubeletsim.Config{NodeName: nodeName, Client: client, Host: h, Network: net, Watcher: r.watch,
 		In: r.in, Timers: r.timers, PodDirsOnly: r.only})
 	if err != nil {
 		r.t.Fatal(err)

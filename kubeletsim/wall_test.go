@@ -1,0 +1,131 @@
+package kubeletsim_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/csilab/csilab/kubeletsim"
+	"github.com/csilab/csilab/sim/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// shortDir is a directory whose path leaves room for a socket's (about 100 bytes).
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// The same on the wall: unix sockets in a real plugins_registry, found by
+// fsnotify, and fast timers.
+func TestOnTheWall(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("unix sockets show up as plain files on Windows")
+	}
+	wall := transport.Wall{From: kubeletDir, To: shortDir(t)}
+	r := makeRig(t, wall, kubeletsim.PluginWatcher{Wall: wall})
+	r.timers = kubeletsim.FastTimers()
+	start := time.Now()
+	r.up()
+	r.volume("v1")
+	r.create(pod("p1", "v1", false))
+	r.running("p1")
+	if err := r.kubelet.WriteFile(r.ctx, "default", "p1", "main", "/data/f", 0, []byte("x"), true); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("running after %v", time.Since(start))
+	r.stopKubelet()
+	r.driver.forget()
+	r.startKubelet()
+	r.until("published again", func() bool { return len(r.driver.made("NodePublishVolume")) == 1 })
+	r.driver.stop()
+	r.startDriver()
+	r.deletePod("p1")
+	r.clean()
+	t.Logf("clean after %v", time.Since(start))
+}
+
+func TestPluginWatcher(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("unix sockets show up as plain files on Windows")
+	}
+	dir := shortDir(t)
+	wall := transport.Wall{From: "/registry", To: filepath.Join(dir, "r")}
+	listen := func(name string) net.Listener {
+		t.Helper()
+		l, err := wall.Listen("unix", "/registry/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	early := listen("early.sock")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	events, err := kubeletsim.PluginWatcher{Wall: wall}.Watch(ctx, "/registry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(want ...transport.Event) {
+		t.Helper()
+		var got []transport.Event
+		for len(got) < len(want) {
+			select {
+			case e := <-events:
+				if !slices.Contains(got, e) { // what is made during the start is seen twice
+					got = append(got, e)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("got %v, want %v", got, want)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+	expect(transport.Event{Op: transport.Created, Path: "/registry/early.sock"})
+	if err := os.WriteFile(filepath.Join(dir, "r", "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hidden := listen(".hidden.sock")
+	defer hidden.Close()
+	late := listen("sub/late.sock")
+	defer late.Close()
+	expect(transport.Event{Op: transport.Created, Path: "/registry/sub/late.sock"})
+	early.Close()
+	expect(transport.Event{Op: transport.Removed, Path: "/registry/early.sock"})
+	again := listen("early.sock")
+	defer again.Close()
+	expect(transport.Event{Op: transport.Created, Path: "/registry/early.sock"})
+	cancel()
+	for range events {
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	ok := func() kubeletsim.Config {
+		m := transport.NewMemory()
+		return kubeletsim.Config{NodeName: "n", Network: m, Watcher: m}
+	}
+	for name, c := range map[string]kubeletsim.Config{
+		"kubeletsim: Config.NodeName is required": {},
+		"kubeletsim: Config.Client is required":   ok(),
+	} {
+		if _, err := kubeletsim.New(c); err == nil || err.Error() != name {
+			t.Errorf("%v, want %s", err, name)
+		}
+	}
+}
