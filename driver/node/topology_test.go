@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,11 +71,11 @@ func FuzzParseTopology(f *testing.F) {
 	})
 }
 
-type files map[string]string
+type files struct{ m sync.Map }
 
-func (f files) ReadFile(p string) ([]byte, error) {
-	if s, ok := f[p]; ok {
-		return []byte(s), nil
+func (f *files) ReadFile(p string) ([]byte, error) {
+	if s, ok := f.m.Load(p); ok {
+		return []byte(s.(string)), nil
 	}
 	return nil, fs.ErrNotExist
 }
@@ -82,7 +83,7 @@ func (f files) ReadFile(p string) ([]byte, error) {
 func TestTopologyFileIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const file = "/etc/podinfo/labels"
-		f := files{}
+		f := &files{}
 		changed := make(chan struct{})
 		watch := func(context.Context, string) (<-chan struct{}, error) { return changed, nil }
 		read := node.TopologyFile(f, file, time.Minute, watch)
@@ -93,7 +94,7 @@ func TestTopologyFileIsWaitedFor(t *testing.T) {
 		}
 		go func() {
 			time.Sleep(10*time.Second + time.Millisecond)
-			f[file] = "topology.csi.vmware.com/zone=\"z\"\n"
+			f.m.Store(file, "topology.csi.vmware.com/zone=\"z\"\n")
 			changed <- struct{}{}
 		}()
 		start = time.Now()
