@@ -93,7 +93,7 @@ func nodeObjectDeleted(ctx context.Context, l *sim.Lab) error {
 		func() error { _, err := l.Running(ctx, "app"); return err },
 		func() error { return l.Write(ctx, "app", "/data/a", "survives its node object") },
 		// The machine is cut off and its object deleted; the VM still runs.
-		func() error { return l.StopKubelet(a) },
+		func() error { l.Forget(a); return l.StopKubelet(a) },
 		func() error { return l.DeleteNode(ctx, a) },
 		func() error { return l.Gone(ctx, pod("app", a)) },
 		func() error { return l.Create(ctx, pod("app", b, c)) },
@@ -108,7 +108,7 @@ func nodeObjectDeleted(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Check(ctx) },
 		func() error { return l.DeletePod(ctx, "app") },
 		func() error { return l.DeletePVC(ctx, "data") },
-		func() error { l.Forget(a); return l.Empty(ctx) },
+		func() error { return l.Empty(ctx) },
 	)
 }
 

@@ -88,7 +88,7 @@ func lateBinding(ctx context.Context, l *sim.Lab) error {
 			if err := l.Create(ctx, elsewhere); err != nil {
 				return err
 			}
-			return l.HasEvent(ctx, elsewhere, "FailedScheduling", "volume node affinity conflict")
+			return l.HasEvent(ctx, elsewhere, "FailedScheduling", "didn't match PersistentVolume's node affinity")
 		},
 		func() error { return l.DeletePod(ctx, "elsewhere") },
 		func() error { return l.Check(ctx) },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -44,6 +45,8 @@ type Result struct {
 // Config is how scenarios are run.
 type Config struct {
 	Options sim.Options
+	// Focus selects scenarios by name; nil takes all.
+	Focus *regexp.Regexp
 	// Timeout bounds a scenario; 0 means two minutes, twenty for a sweep.
 	Timeout time.Duration
 	// Start and Done are told of each scenario; Progress of each cell of a
@@ -170,6 +173,9 @@ func classify(ctx context.Context, err error) (Class, string) {
 func Specs(cfg Config) {
 	ginkgo.Describe("csilab", func() {
 		for _, s := range All() {
+			if cfg.Focus != nil && !cfg.Focus.MatchString(s.Name) {
+				continue
+			}
 			ginkgo.It(s.Name, ginkgo.Label(s.Labels...), func(ctx ginkgo.SpecContext) {
 				ginkgo.By(s.Text)
 				if cfg.Start != nil {

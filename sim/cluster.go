@@ -64,11 +64,12 @@ func (l *Lab) startControlPlane() error {
 	if len(l.opts.Zones) > 0 && !l.opts.TopologyGateOff {
 		set.Provisioner.Topology = true
 	}
-	l.wg.Go(func() {
-		if err := kube.RunCore(l.ctx, kube.Config{Store: l.store, Timers: timers, Log: l.log}); err != nil && l.ctx.Err() == nil {
-			l.log.Error("control plane", "err", err)
-		}
-	})
+	for name, run := range kube.Components(kube.Config{Store: l.store, Timers: timers, Log: l.log}) {
+		l.supervise(name, func() (*incarnation, error) {
+			client := l.store.Client(name)
+			return &incarnation{fence: client.Fence, run: func(ctx context.Context) error { return run(ctx, client) }}, nil
+		})
+	}
 	pod, err := sidecars.New(sidecars.Config{
 		Client: l.store.Client,
 		Dial: func(component string) (sidecars.Conn, error) {
@@ -88,13 +89,13 @@ func (l *Lab) controllerSocket() string {
 	if l.dir == nil {
 		return "/csi/csi.sock"
 	}
-	return l.dir.Path() + "/csi.sock"
+	return l.dir.path + "/csi.sock"
 }
 
 // startController starts the driver's controller service.
 func (l *Lab) startController() {
 	l.supervise("driver-controller", func() (*incarnation, error) {
-		conf, err := vsphere.ParseConfig("csi-vsphere.conf", []byte(l.vc.Conf("csilab")), func(string) string { return "" })
+		conf, err := vsphere.ParseConfig([]byte(l.vc.Conf("csilab")), nil)
 		if err != nil {
 			return nil, fmt.Errorf("the vCenter's own configuration: %w", err)
 		}

@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/csilab/csilab/driver/node"
 	"github.com/csilab/csilab/sim/kube/store"
 )
 
@@ -98,9 +98,13 @@ func (l *Lab) GrowableClass(classes ...string) (string, error) {
 	return classes[0], why
 }
 
+func (l *Lab) storageClass(name string) (*storagev1.StorageClass, error) {
+	return store.Get[storagev1.StorageClass](l.user, "", name)
+}
+
 func (l *Lab) supportsGrow(fstype string) error {
 	if fstype == "" {
-		fstype = node.DefaultFSType
+		fstype = "ext4" // what provisioner and driver default to
 	}
 	h := l.nodes[0].host
 	if err := h.Supports(fstype); err != nil {

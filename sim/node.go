@@ -58,20 +58,21 @@ func (l *Lab) newNode(ctx context.Context, name string, i int) (*Node, error) {
 		n.net, n.watcher = m, m
 		n.host = host.NewMemory(host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: n.uuid, Log: l.log})
 	case l.opts.Host == "real":
-		dir := filepath.Join(l.dir.Path(), fmt.Sprintf("n%d", i+1))
-		r, err := host.NewReal(ctx, host.RealConfig{Name: name, BIOSUUID: n.uuid, Dir: dir, In: l.in, Log: l.log})
+		dir := filepath.Join(l.dir.path, fmt.Sprintf("n%d", i+1))
+		h, sockets, err := l.newRealHost(ctx, n, dir)
 		if err != nil {
 			return nil, err
 		}
-		n.host = r
-		w := transport.Wall{From: kubeletRoot, To: r.SocketRoot()}
+		n.host = h
+		w := transport.Wall{From: kubeletRoot, To: sockets}
 		n.net, n.watcher = w, kubeletsim.PluginWatcher{Wall: w}
 	default:
-		w := transport.Wall{From: kubeletRoot, To: filepath.Join(l.dir.Path(), fmt.Sprintf("n%d", i+1))}
+		w := transport.Wall{From: kubeletRoot, To: filepath.Join(l.dir.path, fmt.Sprintf("n%d", i+1))}
 		n.net, n.watcher = w, kubeletsim.PluginWatcher{Wall: w}
 		n.host = host.NewMemory(host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: n.uuid, Log: l.log})
 	}
-	if err := n.host.MkdirAll(kubeletRoot, 0o750); err != nil {
+	// The driver's manifest has it as a hostPath of type DirectoryOrCreate.
+	if err := n.host.MkdirAll(pluginDir, 0o750); err != nil {
 		return nil, errors.Join(err, n.host.Close())
 	}
 	return n, n.writeTopology()
@@ -82,9 +83,6 @@ func (l *Lab) newNode(ctx context.Context, name string, i int) (*Node, error) {
 func (n *Node) writeTopology() error {
 	if n.Zone == "" {
 		return nil
-	}
-	if err := n.host.MkdirAll(pluginDir, 0o750); err != nil {
-		return err
 	}
 	return n.host.WriteFile(topologyFile, []byte(fmt.Sprintf("topology.csi.vmware.com/k8s-zone=%q\n", n.Zone)), 0o644)
 }
@@ -192,38 +190,6 @@ func (n *Node) spawnDriver() (*incarnation, error) {
 type driverHost struct{ host.Host }
 
 var _ node.Host = driverHost{}
-
-// spawnDriverProcess starts the driver as a process of the node, with nothing
-// but flags and environment, as a cluster does.
-func (n *Node) spawnDriverProcess() (*incarnation, error) {
-	r := n.host.(*host.Real)
-	cfg := n.driverConfig()
-	argv := []string{"csi-driver", "--mode", "node", "--endpoint", cfg.Endpoint, "--node-name", n.Name,
-		"--max-volumes-per-node", fmt.Sprint(max(1, cfg.MaxVolumesPerNode))}
-	if cfg.MaxVolumesPerNode == 0 {
-		argv = argv[:len(argv)-2]
-	}
-	if cfg.TopologyFile != "" {
-		argv = append(argv, "--topology-file", cfg.TopologyFile)
-	}
-	var out lastLines
-	p, err := r.StartChild(n.lab.ctx, "driver@"+n.Name, argv, nil, &out, &out)
-	if err != nil {
-		return nil, err
-	}
-	return &incarnation{
-		fence: func() { _ = p.Kill() },
-		run: func(ctx context.Context) error {
-			stop := context.AfterFunc(ctx, func() { _ = p.Kill() })
-			defer stop()
-			err := p.Wait()
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("driver process: %w\n%s", errors.Join(err, errors.New("ended")), out.String())
-		},
-	}, nil
-}
 
 // lastLines keeps the end of a process's output.
 type lastLines struct {

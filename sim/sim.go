@@ -41,7 +41,7 @@ type Lab struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	dir    *host.StateDir // nil in a bubble
+	dir    *stateDir // nil in a bubble
 
 	in      *fault.Interceptor
 	disks   *mutableDisks
@@ -76,8 +76,12 @@ func Main() {
 // Sweep removes what labs that were killed have left on this machine.
 func Sweep(o Options) {
 	o = o.WithDefaults()
-	if err := host.Sweep(o.StateRoot); err != nil {
+	removed, err := host.Sweep(o.StateRoot)
+	if err != nil {
 		o.Log.Warn("sweep of dead labs", "err", err)
+	}
+	for _, dir := range removed {
+		o.Log.Info("removed what a dead lab left", "dir", dir)
 	}
 }
 
@@ -108,13 +112,13 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 		if err := Preflight(o); err != nil {
 			return nil, err
 		}
-		if l.dir, err = host.NewStateDir(o.StateRoot); err != nil {
+		if l.dir, err = newStateDir(o.StateRoot); err != nil {
 			return nil, &EnvironmentError{err}
 		}
 		l.net = transport.Wall{}
 		store0 = disk.NewMemory()
 		if o.Host == "real" {
-			if store0, err = disk.NewFiles(filepath.Join(l.dir.Path(), "disks")); err != nil {
+			if store0, err = disk.NewFiles(filepath.Join(l.dir.path, "disks")); err != nil {
 				return nil, err
 			}
 		}
@@ -266,7 +270,7 @@ func (l *Lab) Close() error {
 		errs = append(errs, l.disks.Close())
 	}
 	if l.dir != nil {
-		errs = append(errs, l.dir.Close())
+		errs = append(errs, l.dir.close())
 	}
 	return errors.Join(errs...)
 }

@@ -127,7 +127,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	progress.header(opts)
 	var results []scenarios.Result
 	cfg := scenarios.Config{
-		Options: opts, Timeout: f.timeout, Keep: f.keep, Mutate: f.mutate,
+		Options: opts, Focus: regexp.MustCompile(f.focus), Timeout: f.timeout, Keep: f.keep, Mutate: f.mutate,
 		Start: progress.start, Progress: progress.cell,
 		Done: func(r scenarios.Result) { results = append(results, r); progress.done(r) },
 	}
@@ -187,9 +187,6 @@ func runScenarios(f runFlags, cfg scenarios.Config) error {
 	suite.RandomSeed = int64(cfg.Options.Seed)
 	suite.LabelFilter = f.label
 	suite.Timeout = 24 * time.Hour
-	if f.focus != "" {
-		suite.FocusStrings = []string{"^csilab " + trimAnchor(f.focus)}
-	}
 	reporter.JUnitReport = f.junit
 	var v verdict
 	ginkgo.RunSpecs(&v, "csilab", suite, reporter)
@@ -199,15 +196,6 @@ func runScenarios(f runFlags, cfg scenarios.Config) error {
 		}
 	}
 	return nil
-}
-
-// trimAnchor makes a pattern for a scenario's name one for Ginkgo's text,
-// which begins with the name of the suite's container.
-func trimAnchor(p string) string {
-	if rest, ok := strings.CutPrefix(p, "^"); ok {
-		return rest
-	}
-	return ".*" + p
 }
 
 // runFiles drives the user's manifests.
