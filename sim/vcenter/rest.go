@@ -22,8 +22,8 @@ import (
 type restAPI struct {
 	v    *VCenter
 	vapi http.Handler
-	sts  http.Handler
-	path string // of the STS
+	// tokens is the STS.
+	tokens http.Handler
 
 	mu   sync.Mutex
 	live map[string]bool // REST sessions
@@ -34,7 +34,11 @@ func newREST(v *VCenter) (*restAPI, error) {
 	v.vim.SessionManager().ValidLogin = func(l *types.Login) bool { return v.sessions.valid(l.UserName, l.Password) }
 	v.svc.Listen = v.URL()
 	_, a.vapi = vapi.New(v.url, v.vim)
-	a.path, a.sts = sts.New(v.url, v.vim.OptionManager().Setting)
+	_, issuer := sts.New(v.url, v.vim.OptionManager().Setting)
+	if issuer == nil {
+		return nil, errors.New("vcenter: vcsim has no STS")
+	}
+	a.tokens = &tokenService{v, issuer}
 	return a, a.tagZones()
 }
 
@@ -78,8 +82,8 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		h = a.vapi
-	case a.sts != nil && strings.HasPrefix(r.URL.Path, a.path):
-		h = a.sts
+	case strings.HasPrefix(r.URL.Path, "/sts/"):
+		h = a.tokens
 	default:
 		http.NotFound(w, r)
 		return
@@ -92,7 +96,9 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 			rec.code = http.StatusUnauthorized
 			return errUnauthorized
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+		if r.Body != nil {
+			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+		}
 		a.run(h, &rec, r.WithContext(ctxt))
 		a.note(r, &rec)
 		if rec.code >= 400 {
