@@ -114,19 +114,22 @@ func (l *Lab) Close() {
 	l.wg.Wait()
 }
 
-// Create makes objects; the status goes with it.
+// Create makes objects; like an API server it drops their status.
 func (l *Lab) Create(objs ...store.Object) {
 	l.T.Helper()
 	for _, o := range objs {
-		full := o.DeepCopyObject().(store.Object)
 		if err := l.Client.Create(l.ctx, o); err != nil {
 			l.T.Fatal(err)
 		}
-		full.SetName(o.GetName())
-		if err := l.Client.UpdateStatus(l.ctx, full); err != nil {
-			l.T.Fatal(err)
-		}
-		o.SetResourceVersion(full.GetResourceVersion())
+	}
+}
+
+// setStatus writes the status that an object was made with.
+func (l *Lab) setStatus(o store.Object) {
+	l.T.Helper()
+	o.SetResourceVersion("")
+	if err := l.Client.UpdateStatus(l.ctx, o); err != nil {
+		l.T.Fatal(err)
 	}
 }
 
@@ -202,7 +205,6 @@ func Claim(name, class, size string) *corev1.PersistentVolumeClaim {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": Name}},
 		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}},
-		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 	}
 }
 
@@ -213,8 +215,9 @@ func (l *Lab) Bound(name, size string) (*corev1.PersistentVolumeClaim, *corev1.P
 	q := resource.MustParse(size)
 	pvc := Claim(name, "sc", size)
 	pvc.Spec.VolumeName = "pv-" + name
-	pvc.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: corev1.ResourceList{corev1.ResourceStorage: q}}
 	l.Create(pvc)
+	pvc.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: corev1.ResourceList{corev1.ResourceStorage: q}}
+	l.setStatus(pvc)
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name, Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": Name}},
 		Spec: corev1.PersistentVolumeSpec{
@@ -222,9 +225,10 @@ func (l *Lab) Bound(name, size string) (*corev1.PersistentVolumeClaim, *corev1.P
 			ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: name, UID: pvc.UID},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: Name, VolumeHandle: "id-" + name, FSType: "ext4"}},
 		},
-		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
 	}
 	l.Create(pv)
+	pv.Status.Phase = corev1.VolumeBound
+	l.setStatus(pv)
 	l.Driver.mu.Lock()
 	l.Driver.Volumes[name] = &csi.Volume{VolumeId: "id-" + name, CapacityBytes: q.Value()}
 	l.Driver.mu.Unlock()
