@@ -95,8 +95,9 @@ func TestPowerLoss(t *testing.T) {
 		r.volume("v1")
 		r.create(pod("p1", "v1", false))
 		r.running("p1")
-		for name, sync := range map[string]bool{"/data/synced": true, "/data/lost": false} {
-			if err := r.kubelet.WriteFile(r.ctx, "default", "p1", "main", name, 0, []byte("x"), sync); err != nil {
+		// In this order: a sync commits all that was written before.
+		for _, name := range []string{"/data/synced", "/data/lost"} {
+			if err := r.kubelet.WriteFile(r.ctx, "default", "p1", "main", name, 0, []byte("x"), name == "/data/synced"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -225,6 +226,9 @@ func TestCrashAtEachCall(t *testing.T) {
 	}
 	for _, c := range cells {
 		for _, ph := range []fault.Phase{fault.Before, fault.After} {
+			if ph == fault.Before && c.nth > 1 {
+				continue // much the same as after the call before
+			}
 			t.Run(fmt.Sprintf("%s/%s/%d/%s", c.hop, c.op, c.nth, ph), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {

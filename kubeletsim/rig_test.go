@@ -54,7 +54,7 @@ type rig struct {
 	net    transport.Network
 	watch  transport.Watcher
 	mem    *transport.Memory // net and watch, unless on the wall
-	host   *host.Memory
+	host   host.Host
 	disks  disk.Store
 	driver *fakeDriver
 	timers kubeletsim.Timers
@@ -74,19 +74,18 @@ type rig struct {
 // newRig is for a bubble.
 func newRig(t *testing.T) *rig {
 	m := transport.NewMemory()
-	r := makeRig(t, m, m)
+	r := makeRig(t, m, m, host.NewMemory(host.MemoryConfig{Name: nodeName}), disk.NewMemory())
 	r.mem = m
 	return r
 }
 
-func makeRig(t *testing.T, net transport.Network, watch transport.Watcher) *rig {
+func makeRig(t *testing.T, net transport.Network, watch transport.Watcher, h host.Host, disks disk.Store) *rig {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &rig{t: t, ctx: ctx, cancel: cancel, start: time.Now(), led: &ledger.Ledger{}, plan: &fault.Plan{Seed: 1}, net: net, watch: watch,
-		disks: disk.NewMemory(), attached: map[string]bool{}, timers: kubeletsim.RealTimers()}
+		disks: disks, host: h, attached: map[string]bool{}, timers: kubeletsim.RealTimers()}
 	r.in = &fault.Interceptor{Ledger: r.led, Plan: r.plan}
 	r.store = store.New(1, r.in)
 	r.client = r.store.Client("test")
-	r.host = host.NewMemory(host.MemoryConfig{Name: nodeName})
 	r.driver = newFakeDriver(r.host)
 	t.Cleanup(r.close)
 	r.spawn(func() { r.attacher() })
@@ -102,7 +101,12 @@ func (r *rig) close() {
 	r.cancel()
 	r.driver.stop()
 	r.wg.Wait()
-	r.host.Close()
+	if err := r.host.Close(); err != nil {
+		r.t.Error(err)
+	}
+	if err := r.disks.Close(); err != nil {
+		r.t.Error(err)
+	}
 }
 
 func (r *rig) startDriver() {
@@ -327,13 +331,22 @@ func (r *rig) clean() {
 
 // files lists what kubelet and driver have left below the root directory.
 func (r *rig) files() []string {
-	var out []string
+	var out, ms []string
+	all, _ := r.host.Mounter().List()
+	for _, m := range all {
+		if strings.HasPrefix(m.Path, kubeletDir+"/") {
+			ms = append(ms, m.Path)
+			out = append(out, "mount "+m.Path)
+		}
+	}
 	var walk func(p string)
 	walk = func(p string) {
 		es, _ := r.host.ReadDir(p)
 		for _, e := range es {
 			q := path.Join(p, e.Name())
 			switch {
+			case strings.HasPrefix(q, kubeletDir+"/plugins_registry"), strings.HasPrefix(q, path.Dir(endpoint)):
+				// sockets
 			case q == kubeletDir+"/pods", q == kubeletDir+"/plugins", q == kubeletDir+"/plugins/kubernetes.io",
 				q == kubeletDir+"/plugins/kubernetes.io/csi", q == kubeletDir+"/plugins/kubernetes.io/csi/"+driverName,
 				strings.HasPrefix(q, kubeletDir+"/plugins/kubernetes.io/csi/volumeDevices") && strings.Count(q, "/") <= 8 &&
@@ -342,18 +355,12 @@ func (r *rig) files() []string {
 			default:
 				out = append(out, q)
 			}
-			if e.IsDir() {
+			if e.IsDir() && !slices.Contains(ms, q) {
 				walk(q)
 			}
 		}
 	}
 	walk(kubeletDir)
-	ms, _ := r.host.Mounter().List()
-	for _, m := range ms {
-		if strings.HasPrefix(m.Path, kubeletDir) {
-			out = append(out, "mount "+m.Path)
-		}
-	}
 	return out
 }
 

@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csilab/csilab/kubeletsim"
+	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/host"
 	"github.com/csilab/csilab/sim/transport"
 )
 
@@ -36,24 +39,44 @@ func TestOnTheWall(t *testing.T) {
 		t.Skip("unix sockets show up as plain files on Windows")
 	}
 	wall := transport.Wall{From: kubeletDir, To: shortDir(t)}
-	r := makeRig(t, wall, kubeletsim.PluginWatcher{Wall: wall})
+	r := makeRig(t, wall, kubeletsim.PluginWatcher{Wall: wall}, host.NewMemory(host.MemoryConfig{Name: nodeName}), disk.NewMemory())
+	wallFlow(t, r)
+}
+
+// wallFlow is a pod's life with a restart of kubelet and one of the driver.
+func wallFlow(t *testing.T, r *rig) {
 	r.timers = kubeletsim.FastTimers()
 	start := time.Now()
 	r.up()
 	r.volume("v1")
-	r.create(pod("p1", "v1", false))
+	r.volume("v2", asBlock)
+	gid := int64(1234)
+	p1 := pod("p1", "v1", false)
+	p1.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &gid}
+	r.create(p1, pod("p2", "v2", true))
 	r.running("p1")
-	if err := r.kubelet.WriteFile(r.ctx, "default", "p1", "main", "/data/f", 0, []byte("x"), true); err != nil {
-		t.Fatal(err)
-	}
+	r.running("p2")
 	t.Logf("running after %v", time.Since(start))
+	for pod, file := range map[string]string{"p1": "/data/f", "p2": "/dev/xvda"} {
+		if err := r.kubelet.WriteFile(r.ctx, "default", pod, "main", file, 0, []byte("x"), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, g, err := r.host.Owner(must(r.kubelet.HostPath("default", "p1", "main", "/data"))); err != nil || int64(g) != gid {
+		t.Errorf("group %d, %v", g, err)
+	}
 	r.stopKubelet()
 	r.driver.forget()
 	r.startKubelet()
-	r.until("published again", func() bool { return len(r.driver.made("NodePublishVolume")) == 1 })
+	r.until("published again", func() bool { return len(r.driver.made("NodePublishVolume")) == 2 })
 	r.driver.stop()
 	r.startDriver()
-	r.deletePod("p1")
+	for pod, file := range map[string]string{"p1": "/data/f", "p2": "/dev/xvda"} {
+		if b, err := r.kubelet.ReadFile(r.ctx, "default", pod, "main", file, 0, 1); err != nil || string(b) != "x" {
+			t.Errorf("%s reads %q, %v", pod, b, err)
+		}
+		r.deletePod(pod)
+	}
 	r.clean()
 	t.Logf("clean after %v", time.Since(start))
 }
