@@ -85,6 +85,9 @@ type Config struct {
 
 	// TopologyFile tells the node's segments (docs/topology.md); "": none.
 	TopologyFile string
+	// TopologyLabels are keys that are topology besides those that begin with
+	// topology.csi.vmware.com/.
+	TopologyLabels []string
 	// TopologyWait bounds the wait for that file; 0: 1 min, as upstream's
 	// NODEGETINFO_WATCH_TIMEOUT_MINUTES.
 	TopologyWait time.Duration
@@ -320,7 +323,7 @@ func (d *Driver) node() (*node.Service, error) {
 	}
 	cfg := node.Config{Host: d.cfg.Host, Backend: g, MaxVolumes: int64(d.cfg.MaxVolumesPerNode), Log: d.log}
 	if f := d.cfg.TopologyFile; f != "" {
-		cfg.Topology = node.TopologyFile(d.cfg.Host, f, d.cfg.TopologyWait, d.cfg.Watch)
+		cfg.Topology = node.TopologyFile(d.cfg.Host, f, d.cfg.TopologyLabels, d.cfg.TopologyWait, d.cfg.Watch)
 	}
 	n, err := node.New(cfg)
 	if err != nil {

@@ -98,6 +98,8 @@ func parse(args []string, getenv func(string) string, stdout, stderr io.Writer) 
 	str(&cfg.ConfigFile, "vsphere-config", "VSPHERE_CSI_CONFIG", "/etc/cloud/csi-vsphere.conf", "`file` with the vCenter's address and credentials (controller)")
 	str(&cfg.StateDir, "state-dir", "CSI_STATE_DIR", "", "`directory` for records of operations under way (controller); empty: in memory")
 	str(&cfg.TopologyFile, "topology-file", "CSI_TOPOLOGY_FILE", "", "`file` with the node's topology labels, docs/topology.md (node)")
+	var labels string
+	str(&labels, "topology-labels", "CSI_TOPOLOGY_LABELS", "", "comma-separated label `keys` that are topology besides topology.csi.vmware.com/… (node)")
 	str(&cfg.MetricsAddress, "metrics-address", "CSI_METRICS_ADDRESS", "", "`host:port` of /metrics; empty: off, without a host: loopback")
 	str(&cfg.HealthAddress, "health-address", "CSI_HEALTH_ADDRESS", "", "`host:port` of /healthz; empty: off, without a host: loopback")
 	def := DefaultMaxVolumes
@@ -140,6 +142,11 @@ func parse(args []string, getenv func(string) string, stdout, stderr io.Writer) 
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return cfg, fmt.Errorf("--log-level is %q, allowed are debug, info, warn, error", level)
+	}
+	for k := range strings.SplitSeq(labels, ",") {
+		if k = strings.TrimSpace(k); k != "" {
+			cfg.TopologyLabels = append(cfg.TopologyLabels, k)
+		}
 	}
 	cfg.Mode, cfg.Backend, cfg.Version, cfg.Getenv = Mode(mode), Backend(backend), version(), getenv
 	cfg.Log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: l}))

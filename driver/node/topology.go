@@ -6,20 +6,23 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
 // TopologyPrefix starts the keys of this driver's topology; a category of
-// vSphere tags follows.
+// vSphere tags follows. A category may have another label as its key instead
+// (section TopologyCategory of csi-vsphere.conf).
 const TopologyPrefix = "topology.csi.vmware.com/"
 
 // ParseTopology reads the segments from a file as the Downward API writes
 // labels: lines of key="value" (the value quoted as a Go string) or key=value.
-// Blank lines, comments (#) and keys without TopologyPrefix are skipped, since
-// such a file holds all labels of a pod. Errors name the line.
-func ParseTopology(data string) (map[string]string, error) {
+// Topology are the keys with TopologyPrefix and those in labels. Blank lines,
+// comments (#) and other keys are skipped, since such a file holds all labels of
+// a pod. Errors name the line.
+func ParseTopology(data string, labels ...string) (map[string]string, error) {
 	segments := map[string]string{}
 	n := 0
 	for line := range strings.Lines(data) {
@@ -42,7 +45,10 @@ func ParseTopology(data string) (map[string]string, error) {
 		}
 		category, ok := strings.CutPrefix(k, TopologyPrefix)
 		if !ok {
-			continue
+			if !slices.Contains(labels, k) {
+				continue
+			}
+			category = path.Base(k)
 		}
 		// CSI spec, Topology: a segment's name and value are like those of labels,
 		// 63 characters at most.
@@ -59,10 +65,10 @@ func ParseTopology(data string) (map[string]string, error) {
 	}
 	// The driver takes five categories at most (vSphere documentation, topology).
 	if len(segments) > 5 {
-		return nil, fmt.Errorf("has %d keys with %s, at most 5 are allowed", len(segments), TopologyPrefix)
+		return nil, fmt.Errorf("has %d topology keys, at most 5 are allowed", len(segments))
 	}
 	if len(segments) == 0 {
-		return nil, errors.New("has no key with " + TopologyPrefix)
+		return nil, fmt.Errorf("has no topology key: none with %s", strings.Join(append([]string{TopologyPrefix}, labels...), ", nor "))
 	}
 	return segments, nil
 }
@@ -87,13 +93,13 @@ func isName(s string) bool {
 // its CSINodeTopology object. watch may be nil.
 func TopologyFile(host interface {
 	ReadFile(string) ([]byte, error)
-}, file string, wait time.Duration, watch func(ctx context.Context, dir string) (<-chan struct{}, error)) func(context.Context) (map[string]string, error) {
+}, file string, labels []string, wait time.Duration, watch func(ctx context.Context, dir string) (<-chan struct{}, error)) func(context.Context) (map[string]string, error) {
 	read := func() (map[string]string, error) {
 		data, err := host.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		segments, err := ParseTopology(string(data))
+		segments, err := ParseTopology(string(data), labels...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}

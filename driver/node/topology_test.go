@@ -26,8 +26,8 @@ func TestParseTopology(t *testing.T) {
 		{"plain, with comment", "# zone\n\n " + zone + " = zone-a", map[string]string{zone: "zone-a"}, ""},
 		{"twice alike", zone + "=a\n" + zone + "=a\n", map[string]string{zone: "a"}, ""},
 		{"twice", zone + "=a\n" + zone + "=b\n", nil, "line 2"},
-		{"none", "app=\"csi\"\n", nil, "no key with topology.csi.vmware.com/"},
-		{"empty", "", nil, "no key"},
+		{"none", "app=\"csi\"\n", nil, "none with topology.csi.vmware.com/"},
+		{"empty", "", nil, "no topology key"},
 		{"no value", zone + "=\n", nil, `line 1: value of ` + zone + ` is ""`},
 		{"not a pair", "zone-a\n", nil, `line 1 is "zone-a"`},
 		{"quote", zone + "=\"a\n", nil, "quoted"},
@@ -44,6 +44,14 @@ func TestParseTopology(t *testing.T) {
 				t.Errorf("error %v, want %q", err, c.err)
 			}
 		})
+	}
+	const label = "topology.kubernetes.io/zone"
+	got, err := node.ParseTopology("app=\"csi\"\n"+label+"=\"z\"\n"+region+"=\"r\"\n", label)
+	if d := cmp.Diff(map[string]string{label: "z", region: "r"}, got); d != "" || err != nil {
+		t.Error(d, err)
+	}
+	if _, err := node.ParseTopology("app=\"csi\"\n", label); err == nil || !strings.Contains(err.Error(), label) {
+		t.Errorf("label missing: %v", err)
 	}
 	six := ""
 	for _, n := range "123456" {
@@ -86,7 +94,7 @@ func TestTopologyFileIsWaitedFor(t *testing.T) {
 		f := &files{}
 		changed := make(chan struct{})
 		watch := func(context.Context, string) (<-chan struct{}, error) { return changed, nil }
-		read := node.TopologyFile(f, file, time.Minute, watch)
+		read := node.TopologyFile(f, file, nil, time.Minute, watch)
 
 		start := time.Now()
 		if got, err := read(t.Context()); got != nil || !errors.Is(err, fs.ErrNotExist) || time.Since(start) != time.Minute {
