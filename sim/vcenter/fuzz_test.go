@@ -1,0 +1,76 @@
+package vcenter
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/soap"
+)
+
+const envelopeOf = `<?xml version="1.0" encoding="UTF-8"?><Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Body>%s</Body></Envelope>`
+
+// FuzzRequest throws bytes at the endpoints, in a session and without one.
+func FuzzRequest(f *testing.F) {
+	v, err := New(context.Background(), Config{Nodes: []Node{{Name: "node-1"}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(v.Close)
+	s := v.sessions.open("u", "", "", "")
+	for _, body := range []string{
+		`<CurrentTime xmlns="urn:vim25"><_this type="ServiceInstance">ServiceInstance</_this></CurrentTime>`,
+		`<Login xmlns="urn:vim25"><_this type="SessionManager">SessionManager</_this><userName>a</userName><password>b</password></Login>`,
+		`<RetrievePropertiesEx xmlns="urn:vim25"><_this type="PropertyCollector">propertyCollector</_this><specSet><propSet><type>VirtualMachine</type><pathSet>config.hardware</pathSet></propSet><objectSet><obj type="VirtualMachine">vm-1</obj><selectSet/></objectSet></specSet><options/></RetrievePropertiesEx>`,
+		`<CnsCreateVolume xmlns="urn:vsan"><_this type="CnsVolumeManager">cns-volume-manager</_this><createSpecs><name>x</name><volumeType>BLOCK</volumeType><backingObjectDetails xmlns:XMLSchema-instance="http://www.w3.org/2001/XMLSchema-instance" XMLSchema-instance:type="CnsBlockBackingDetails"><capacityInMb>1</capacityInMb></backingObjectDetails></createSpecs></CnsCreateVolume>`,
+		`<CnsAttachVolume xmlns="urn:vsan"><_this type="CnsVolumeManager">cns-volume-manager</_this><attachSpecs><volumeId><id>x</id></volumeId><vm type="VirtualMachine">vm-nope</vm></attachSpecs></CnsAttachVolume>`,
+		`<PbmCheckCompatibility xmlns="urn:pbm"><_this type="PbmPlacementSolver">placementSolver</_this><profile><uniqueId>x</uniqueId></profile></PbmCheckCompatibility>`,
+		`<ManagedObjectReference xmlns="urn:vim25"/>`, `<Folder/>`, `<`, ``,
+		`<WaitForUpdatesEx xmlns="urn:vim25"><_this type="PropertyCollector">propertyCollector</_this><version></version></WaitForUpdatesEx>`,
+	} {
+		for i := range uint8(4) {
+			f.Add(i, i%2 == 0, bytes.Replace([]byte(envelopeOf), []byte("%s"), []byte(body), 1))
+		}
+		f.Add(uint8(0), true, []byte(body))
+	}
+	paths := []string{"/sdk", "/vsanHealth", "/pbm", "/vslm/sdk"}
+	f.Fuzz(func(t *testing.T, path uint8, in bool, body []byte) {
+		if bytes.Contains(body, []byte("WaitForUpdates")) && !bytes.Contains(body, []byte("<version></version>")) {
+			t.Skip("may wait")
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, paths[int(path)%len(paths)], bytes.NewReader(body))
+		if in {
+			if v.sessions.get(s.Key) == nil {
+				s = v.sessions.open("u", "", "", "") // the last input logged out
+			}
+			r.AddCookie(&http.Cookie{Name: soap.SessionCookieName, Value: s.Key})
+		}
+		w := httptest.NewRecorder()
+		done := make(chan struct{})
+		go func() { defer close(done); v.serve(w, r) }()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Fatal("hangs")
+		}
+		switch w.Code {
+		case http.StatusOK, http.StatusInternalServerError, http.StatusBadRequest:
+		default:
+			t.Errorf("status %d", w.Code)
+		}
+		if w.Body.Len() == 0 {
+			t.Error("an empty reply")
+		}
+	})
+}
+
+func FuzzCredentials(f *testing.F) {
+	f.Add([]byte(`<a><UsernameToken><Username>u</Username><Password Type="x">p</Password></UsernameToken></a>`))
+	f.Add([]byte(`<UsernameToken><Username>`))
+	f.Fuzz(func(_ *testing.T, b []byte) { _, _, _, _ = credentials(b) })
+}
