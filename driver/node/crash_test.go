@@ -131,6 +131,65 @@ func TestFailedStepLeavesNoMount(t *testing.T) {
 	}
 }
 
+// A kernel that grows no mounted ext4.
+func TestGrowUnmounted(t *testing.T) {
+	r := newRig(t, 64*mib)
+	v := mounted(multi, "ext4", "noatime")
+	s := r.service(&refusing{r.host})
+	r.must(stage(s, v))
+	r.writeSynced(staging+"/data", "hello")
+	r.must(unstage(s))
+	r.must(r.disks.Snapshot("disk", "s"))
+	r.must(r.disks.Restore("disk", "s", "large", 256*mib))
+	r.must(r.host.DetachDisk(context.Background(), wwn))
+	r.attach(wwn, "large", 0)
+	for range 2 {
+		r.must(stage(s, v))
+	}
+	u, err := r.host.Statfs(staging)
+	r.must(err)
+	if u.TotalBytes < 200*mib {
+		t.Errorf("total %d", u.TotalBytes)
+	}
+	if got := r.read(staging+"/data", 5); got != "hello" {
+		t.Errorf("reads %q", got)
+	}
+	// Published: nothing is unmounted.
+	r.must(publish(s, v, target, false))
+	r.grow("large", 512*mib)
+	r.must(r.host.ResizeDisk(context.Background(), wwn))
+	r.must(stage(s, v))
+	_, err = s.NodeExpandVolume(context.Background(), &csi.NodeExpandVolumeRequest{VolumeId: volume, VolumePath: target})
+	r.code(err, codes.Internal, "grow")
+	if n := len(r.mounts()); n != 2 {
+		t.Errorf("%d mounts, want 2", n)
+	}
+	r.must(unpublish(s, target))
+	r.must(stage(s, v))
+}
+
+// refusing is a host whose kernel grows no mounted ext4.
+type refusing struct{ *host.Memory }
+
+func (h *refusing) Exec() exec.Interface { return refusingExec{h.Memory.Exec(), h} }
+
+type refusingExec struct {
+	exec.Interface
+	h *refusing
+}
+
+func (e refusingExec) Command(cmd string, args ...string) exec.Cmd {
+	if cmd == "resize2fs" {
+		all, _ := e.h.Mounter().List()
+		for _, m := range all {
+			if m.Device == args[0] {
+				return e.Interface.Command("mkfs.ext4", "/nowhere")
+			}
+		}
+	}
+	return e.Interface.Command(cmd, args...)
+}
+
 // failing is a host on which one command exits with 4.
 type failing struct {
 	*host.Memory

@@ -153,3 +153,15 @@ func (s *Service) grow(device, mounted, kind string) error {
 	}
 	return fmt.Errorf("a filesystem of type %q can't be grown, only %s", kind, strings.Join(filesystems, ", "))
 }
+
+// growUnmounted enlarges an ext3 or ext4 that isn't mounted; resize2fs wants a
+// full check before. Exit status 1 of e2fsck: corrected.
+func (s *Service) growUnmounted(device string) error {
+	if _, err := s.run("e2fsck", "-f", "-p", device); err != nil {
+		if code, ok := exitStatus(err); !ok || code != 1 {
+			return err
+		}
+	}
+	_, err := s.run("resize2fs", device)
+	return err
+}

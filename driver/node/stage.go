@@ -87,10 +87,12 @@ func (s *Service) stageMount(ctx context.Context, p, device string, a access) er
 			if a.readOnly {
 				return nil
 			}
-			if err := s.grow(device, p, top.Type); err != nil {
-				return fail(ctx, codes.Internal, "grow: %w", err)
+			// An earlier call may have ended between mount and growth. Once it is
+			// published it was staged whole, and growing it is NodeExpandVolume's.
+			if refs, err := s.refs(p); err == nil && len(refs) > 0 {
+				return nil
 			}
-			return nil
+			return s.fit(ctx, device, p, top.Type, a)
 		}
 	}
 	// The orchestrator makes the directory; one that was lost is made again, and
@@ -133,9 +135,33 @@ func (s *Service) stageMount(ctx context.Context, p, device string, a access) er
 	if made || a.readOnly {
 		return nil
 	}
-	// A clone or a restored volume may be larger than its filesystem.
-	if err := s.grow(device, p, kind); err != nil {
-		return fail(ctx, codes.Internal, "grow: %w", s.undo(err, p))
+	if err := s.fit(ctx, device, p, kind, a); err != nil {
+		return status.Error(status.Code(err), s.undo(errors.New(status.Convert(err).Message()), p).Error())
+	}
+	return nil
+}
+
+// fit grows the filesystem that was just staged to its device, which is larger
+// after a restore or an expansion without a pod. Where the kernel refuses to
+// grow a mounted ext3 or ext4 (some do, even for root) it is done unmounted,
+// since nobody has it published yet.
+func (s *Service) fit(ctx context.Context, device, p, kind string, a access) error {
+	err := s.grow(device, p, kind)
+	if err == nil {
+		return nil
+	}
+	if kind == "xfs" {
+		return fail(ctx, codes.Internal, "grow: %w", err)
+	}
+	s.log.Warn("growing while mounted failed, growing unmounted", "device", device, "err", err)
+	if uerr := s.host.Mounter().Unmount(p); uerr != nil {
+		return fail(ctx, codes.Internal, "grow: %w", errors.Join(err, uerr))
+	}
+	if gerr := s.growUnmounted(device); gerr != nil {
+		return fail(ctx, codes.Internal, "grow: %w", errors.Join(err, gerr))
+	}
+	if merr := s.host.Mounter().Mount(device, p, kind, stageOptions(kind, a)); merr != nil {
+		return fail(ctx, codes.Internal, "mount: %w", s.undo(merr, p))
 	}
 	return nil
 }
