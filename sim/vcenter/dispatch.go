@@ -251,6 +251,9 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 		err = v.in.Do(hr.Context(), v.describe(r), func(ctx context.Context) error {
 			r.ctx = ctx
 			res = v.call(r, v.sessionOf(r))
+			if strings.HasPrefix(r.method.Name, "Cns") {
+				v.causes.note(res, fault.CauseOf(ctx))
+			}
 			return faultError(res)
 		})
 		switch {

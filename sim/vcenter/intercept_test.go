@@ -60,6 +60,9 @@ func TestLedgerOfAVolume(t *testing.T) {
 	if ts := entries(in, "task:CnsAttachVolume"); len(ts) != 2 || ts[0].Outcome != ledger.OK || ts[1].Outcome != ledger.Failed || ts[0].Node != "node-1" || ts[0].Volume != es[0].Volume {
 		t.Errorf("attach tasks: %+v", ts)
 	}
+	if ts := entries(in, "task:CnsAttachVolume"); ts[0].Cause != es[0].Seq || ts[1].Cause != es[1].Seq {
+		t.Errorf("causes %d and %d, want %d and %d", ts[0].Cause, ts[1].Cause, es[0].Seq, es[1].Seq)
+	}
 	if fs := entries(in, "FindByUuid"); len(fs) != 2 || fs[0].Node != "node-1" {
 		t.Errorf("FindByUuid: %+v", fs)
 	}

@@ -29,6 +29,7 @@ import (
 	vslm "github.com/vmware/govmomi/vslm/simulator"
 
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
 	core "github.com/csilab/csilab/sim/vcenter/cns"
 	"github.com/csilab/csilab/sim/vcenter/cnsface"
 )
@@ -206,6 +207,7 @@ type VCenter struct {
 	self        *session
 	policies    *policies
 	rest        *restAPI
+	causes      *causes
 	face        *cnsface.Face
 
 	url    *url.URL
@@ -231,7 +233,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), served: make(chan struct{})}
+	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), causes: newCauses(), served: make(chan struct{})}
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
@@ -454,7 +456,10 @@ func (v *VCenter) onTask(ctx context.Context, c cnsface.TaskCall, commit func(co
 	if v.in == nil {
 		return commit(ctx)
 	}
-	call := fault.Call{Hop: "vcenter", Op: "task:" + c.Op, Component: "vcenter", Volume: c.Volume, Snapshot: c.Snapshot, Request: c.Task}
+	call := fault.Call{Hop: ledger.VCenter, Op: "task:" + c.Op, Component: "vcenter", Volume: c.Volume, Snapshot: c.Snapshot, Request: c.Task}
+	if v.in.Ledger != nil {
+		call.Cause = v.causes.take(ctx, c.Task)
+	}
 	if c.VM != "" {
 		call.Node = v.nodeName(ref{Type: "VirtualMachine", Value: c.VM})
 	}
