@@ -26,8 +26,6 @@ import (
 	"github.com/csilab/csilab/sim/transport"
 )
 
-const socket = "/csi/csi.sock"
-
 // Lab is a driver, an API and the sidecars, to be made inside a bubble.
 type Lab struct {
 	T      testing.TB
@@ -37,20 +35,24 @@ type Lab struct {
 	Ledger *ledger.Ledger
 	Plan   *fault.Plan
 	In     *fault.Interceptor
-	Net    *transport.Memory
+	Net    transport.Network
 	Pod    *sidecars.Pod
 	Begin  time.Time
 
+	socket string
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	server *grpc.Server
 }
 
-// New returns a lab whose driver serves; Start runs sidecars. Close it before
-// the bubble ends.
-func New(t testing.TB) *Lab {
-	l := &Lab{T: t, Driver: NewDriver(), Ledger: &ledger.Ledger{}, Plan: &fault.Plan{}, Net: transport.NewMemory(), Begin: time.Now()}
+// New returns a lab in memory whose driver serves; Start runs sidecars. Close
+// it before the bubble ends.
+func New(t testing.TB) *Lab { return NewOn(t, transport.NewMemory(), "/csi/csi.sock") }
+
+// NewOn is New on a network, with the driver's socket at a path of it.
+func NewOn(t testing.TB, net transport.Network, socket string) *Lab {
+	l := &Lab{T: t, Driver: NewDriver(), Ledger: &ledger.Ledger{}, Plan: &fault.Plan{}, Net: net, Begin: time.Now(), socket: socket}
 	l.In = &fault.Interceptor{Ledger: l.Ledger, Plan: l.Plan, OnCrash: func(c string) { l.Pod.Crash(c) }}
 	l.Store = store.New(1, l.In)
 	l.Client = l.Store.Client("user")
@@ -61,7 +63,7 @@ func New(t testing.TB) *Lab {
 
 // Serve starts the driver's server.
 func (l *Lab) Serve() {
-	ln, err := l.Net.Listen("unix", socket)
+	ln, err := l.Net.Listen("unix", l.socket)
 	if err != nil {
 		l.T.Fatal(err)
 	}
@@ -77,7 +79,7 @@ func (l *Lab) StopDriver() { l.server.Stop() }
 
 // Dial is a connection of a component.
 func (l *Lab) Dial(component string) (*hop.Conn, error) {
-	return hop.Dial(hop.Config{Network: l.Net, Endpoint: socket, Hop: ledger.CSI, Component: component, In: l.In})
+	return hop.Dial(hop.Config{Network: l.Net, Endpoint: l.socket, Hop: ledger.CSI, Component: component, In: l.In})
 }
 
 // Start runs the named components (none: all), restarted when they end.
