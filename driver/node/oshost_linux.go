@@ -14,7 +14,8 @@ import (
 
 // OS is the operating system that this process runs on.
 func OS() (Host, error) {
-	return osHost{mounter: mount.New(""), exec: exec.New()}, nil
+	// Without systemd: the driver runs in a container.
+	return osHost{mounter: mount.NewWithoutSystemd(""), exec: exec.New()}, nil
 }
 
 type osHost struct {
