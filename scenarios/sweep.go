@@ -26,7 +26,9 @@ func init() {
 		Sweep: func(ctx context.Context, opts sim.Options, progress func(string)) error {
 			return sweep(ctx, opts, progress, sweepPlan{
 				calls: func(e ledger.Entry) bool {
-					return e.Hop == ledger.CSI && strings.HasPrefix(e.Component, "csi-") || e.Hop == ledger.VCenter && !waits[e.Op]
+					// A task has no reply of its own: its end is read with the waits.
+					return e.Hop == ledger.CSI && strings.HasPrefix(e.Component, "csi-") ||
+						e.Hop == ledger.VCenter && !waits[e.Op] && !strings.HasPrefix(e.Op, "task:")
 				},
 				phases: []fault.Phase{fault.After},
 				action: func(ledger.Entry) fault.Action { return fault.Drop() },

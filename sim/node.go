@@ -263,20 +263,35 @@ func (n *Node) serials() func(device string) string {
 	}
 }
 
-func (n *Node) writePod(ctx context.Context, p *corev1.Pod, path string, data []byte, sync bool) error {
-	k, err := n.agent(ctx)
-	if err != nil {
-		return err
+// inPod does something as a program in a pod does. The kubelet only tells
+// where the pod's volumes are: when it crashes meanwhile, the program goes on.
+func (n *Node) inPod(ctx context.Context, do func(*kubeletsim.Kubelet) error) error {
+	for {
+		k, err := n.agent(ctx)
+		if err != nil {
+			return err
+		}
+		if err = do(k); !errors.Is(err, host.ErrFenced) {
+			return err
+		}
+		if err := n.lab.pause(ctx); err != nil {
+			return err
+		}
 	}
-	return k.WriteFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, data, sync)
 }
 
-func (n *Node) readPod(ctx context.Context, p *corev1.Pod, path string, size int) ([]byte, error) {
-	k, err := n.agent(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return k.ReadFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, size)
+func (n *Node) writePod(ctx context.Context, p *corev1.Pod, path string, data []byte, sync bool) error {
+	return n.inPod(ctx, func(k *kubeletsim.Kubelet) error {
+		return k.WriteFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, data, sync)
+	})
+}
+
+func (n *Node) readPod(ctx context.Context, p *corev1.Pod, path string, size int) (b []byte, err error) {
+	err = n.inPod(ctx, func(k *kubeletsim.Kubelet) error {
+		b, err = k.ReadFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, size)
+		return err
+	})
+	return b, err
 }
 
 func (n *Node) poweredOff() bool {

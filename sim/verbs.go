@@ -314,10 +314,16 @@ func (l *Lab) Expand(ctx context.Context, pvc, size string) error {
 	if err != nil {
 		return fmt.Errorf("size %q: %w", size, err)
 	}
-	return admission.Modify(ctx, l.user, ns, n, func(c *corev1.PersistentVolumeClaim) error {
+	for {
+		c, err := store.Get[corev1.PersistentVolumeClaim](l.user, ns, n)
+		if err != nil {
+			return err
+		}
 		c.Spec.Resources.Requests[corev1.ResourceStorage] = q
-		return nil
-	})
+		if err := admission.Update(ctx, l.user, c); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
 }
 
 // Expanded waits until a claim's status has at least the size.
