@@ -56,6 +56,29 @@ func (l *lab) destroy(vm int) {
 	}
 }
 
+// TestVMUnregistered: it leaves the inventory with its disks still plugged in.
+func TestVMUnregistered(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	id := l.create("a", 10)
+	l.ok(l.attach(id, l.vms[0]))
+	task, err := l.vms[0].PowerOff(l.ctx)
+	if err == nil {
+		err = task.Wait(l.ctx)
+	}
+	if err == nil {
+		err = l.vms[0].Unregister(l.ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if as := l.face.Attachments(); len(as) != 0 {
+		t.Errorf("attachments %+v", as)
+	}
+	poll(t, "the disk to be pulled out of the node", func() bool { return len(l.nodes.list()) == 0 })
+	l.ok(l.attach(id, l.vms[1]))
+}
+
 // TestHardwareIsTheTruth: a disk that is taken out of the VM, or put into it,
 // by other means than CNS.
 func TestHardwareIsTheTruth(t *testing.T) {
