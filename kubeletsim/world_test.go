@@ -200,6 +200,55 @@ func TestWorldProperties(t *testing.T) {
 	})
 }
 
+// Nothing is unmounted before all pods are known and the Node object has said
+// what is attached; nothing is mounted before use and attachment are in it.
+func TestWorldWaits(t *testing.T) {
+	now := time.Unix(0, 0)
+	names := func(w *world) (out []opName) {
+		ops, _ := w.decide(now)
+		for _, op := range ops {
+			out = append(out, op.name)
+		}
+		return out
+	}
+	s := testSpec(0)
+	w := newWorld(time.Second, time.Second)
+	v := w.attached(s.unique(), s, attachUncertain, "")
+	w.setPod(s.unique(), "p", s, uncertain)
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []opName
+	}{
+		{"found on disk", func() {}, nil},
+		{"pods known", func() { w.populated = true }, nil},
+		{"attachment known", func() { v.attachability = attachable }, []opName{opUnmount}},
+	} {
+		step.do()
+		if got := names(w); !slices.Equal(got, step.want) {
+			t.Errorf("%s: %v, want %v", step.what, got, step.want)
+		}
+	}
+
+	w = newWorld(time.Second, time.Second)
+	w.populated = true
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []opName
+	}{
+		{"wanted", func() { w.want(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}}, "x", s, true) }, nil},
+		{"attached", func() { w.attachedOnNode[s.unique()] = true }, nil},
+		{"reported in use", func() { w.reported(w.inUse()) }, []opName{opVerifyAttached}},
+		{"again", func() {}, nil},
+	} {
+		step.do()
+		if got := names(w); !slices.Equal(got, step.want) {
+			t.Errorf("%s: %v, want %v", step.what, got, step.want)
+		}
+	}
+}
+
 // An operation of another kind is not held up by the back-off of the former,
 // and doubles from the start again (nestedpendingoperations.go:173).
 func TestBackOffBelongsToTheOperation(t *testing.T) {
