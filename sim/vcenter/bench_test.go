@@ -49,3 +49,18 @@ func BenchmarkStart(b *testing.B) {
 		v.Close()
 	}
 }
+
+// BenchmarkStartBig is a vCenter with a thousand nodes.
+func BenchmarkStartBig(b *testing.B) {
+	var nodes []vcenter.Node
+	for i := range 1000 {
+		nodes = append(nodes, vcenter.Node{Name: fmt.Sprintf("node-%d", i)})
+	}
+	for b.Loop() {
+		v, err := vcenter.New(context.Background(), vcenter.Config{Nodes: nodes})
+		if err != nil {
+			b.Fatal(err)
+		}
+		v.Close()
+	}
+}

@@ -215,6 +215,40 @@ func TestDeletedVMLetsGo(t *testing.T) {
 	}
 }
 
+func TestPulledDiskIsNotAttached(t *testing.T) {
+	v := start(t, vcenter.Config{})
+	ctx := t.Context()
+	c, err := cnsClient(ctx, login(t, v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := c.create(ctx, "pvc-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm1, _ := c.vm(ctx, v, "node-1")
+	vm2, _ := c.vm(ctx, v, "node-2")
+	if _, err := c.attach(ctx, id, vm1); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.PullDisk("node-1", id); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.PullDisk("node-1", id); err == nil {
+		t.Error("pulled twice")
+	}
+	if ds := v.Disks()[v.VMUUID("node-1")]; len(ds) != 0 {
+		t.Errorf("disks %+v", ds)
+	}
+	// Not attached anywhere: detach passes, and another VM may have it.
+	if err := c.detach(ctx, id, vm1); err != nil {
+		t.Errorf("detach: %v", err)
+	}
+	if _, err := c.attach(ctx, id, vm2); err != nil {
+		t.Errorf("attach elsewhere: %v", err)
+	}
+}
+
 // TestRestart starts a lab again from what it kept.
 func TestRestart(t *testing.T) {
 	cfg := vcenter.Config{Seed: 3, TLS: true, StateDir: t.TempDir(), Nodes: []vcenter.Node{{Name: "node-1"}, {Name: "node-2"}}}

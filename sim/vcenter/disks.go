@@ -1,6 +1,8 @@
 package vcenter
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vmware/govmomi/simulator"
@@ -39,4 +41,45 @@ func (v *VCenter) Disks() map[string][]AttachedDisk {
 		})
 	}
 	return out
+}
+
+// PullDisk takes a volume's disk out of the hardware of a node's VM as an
+// administrator does who edits the VM: neither the driver nor Kubernetes is
+// asked.
+func (v *VCenter) PullDisk(node, volume string) error {
+	m, err := v.machineOf(node)
+	if err != nil {
+		return err
+	}
+	ctx := v.internal()
+	found := false
+	ctx.WithLock(m.VirtualMachine, func() {
+		hw := m.Config.Hardware
+		device := func(d types.BaseVirtualDevice) bool {
+			disk, ok := d.(*types.VirtualDisk)
+			return ok && disk.VDiskId != nil && disk.VDiskId.Id == volume
+		}
+		i := slices.IndexFunc(hw.Device, device)
+		if i < 0 {
+			return
+		}
+		found = true
+		gone := hw.Device[i].GetVirtualDevice()
+		// Others may hold the old list and the old controller: both are replaced.
+		left := slices.Delete(slices.Clone(hw.Device), i, i+1)
+		for j, d := range left {
+			c, ok := d.(*types.ParaVirtualSCSIController)
+			if !ok || c.Key != gone.ControllerKey {
+				continue
+			}
+			n := *c
+			n.Device = slices.DeleteFunc(slices.Clone(c.Device), func(k int32) bool { return k == gone.Key })
+			left[j] = &n
+		}
+		ctx.Update(m.VirtualMachine, []types.PropertyChange{{Name: "config.hardware.device", Val: left}})
+	})
+	if !found {
+		return fmt.Errorf("vcenter: the VM of node %q has no disk of volume %q", node, volume)
+	}
+	return nil
 }

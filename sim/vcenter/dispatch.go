@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/vmware/govmomi/simulator"
-	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
@@ -295,23 +294,4 @@ func decode(namespace string, body []byte) (m *simulator.Method, err error) {
 		}
 	}()
 	return simulator.UnmarshalBody(typeFunc(namespace), body)
-}
-
-// local makes calls from within the process without encoding them.
-type local struct{ v *VCenter }
-
-// RoundTrip implements soap.RoundTripper.
-func (l local) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
-	in := reflect.ValueOf(req).Elem().FieldByName("Req")
-	r := &request{path: vim25.Path, reg: l.v.vim, ctx: ctx, method: &simulator.Method{
-		Name: in.Elem().Type().Name(),
-		This: in.Elem().FieldByName("This").Interface().(types.ManagedObjectReference),
-		Body: in.Interface(),
-	}}
-	out := l.v.call(r, l.v.selfSession)
-	if f := out.Fault(); f != nil {
-		return soap.WrapSoapFault(localize(f))
-	}
-	reflect.ValueOf(res).Elem().FieldByName("Res").Set(reflect.ValueOf(out).Elem().FieldByName("Res"))
-	return nil
 }

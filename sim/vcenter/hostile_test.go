@@ -20,7 +20,6 @@ import (
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
-	"github.com/vmware/govmomi/vim25/types"
 	"github.com/vmware/govmomi/vslm"
 )
 
@@ -183,6 +182,4 @@ func TestNoRequestBreaksTheServer(t *testing.T) {
 			t.Fatalf("%s stays locked", o.Reference())
 		}
 	}
-	_ = fmt.Sprint
-	_ = types.NewBool
 }

@@ -197,18 +197,17 @@ type VCenter struct {
 	cancel context.CancelFunc
 	stop   func() bool
 
-	svc         *simulator.Service
-	base        *simulator.Context // copied for each call
-	vim         *simulator.Registry
-	content     types.ServiceContent
-	watch       *watch
-	sessions    *sessions
-	selfSession *session // of the lab itself
-	self        *session
-	policies    *policies
-	rest        *restAPI
-	causes      *causes
-	face        *cnsface.Face
+	svc      *simulator.Service
+	base     *simulator.Context // copied for each call
+	vim      *simulator.Registry
+	content  types.ServiceContent
+	watch    *watch
+	sessions *sessions
+	self     *session // of the lab itself
+	policies *policies
+	rest     *restAPI
+	causes   *causes
+	face     *cnsface.Face
 
 	url    *url.URL
 	cert   *tls.Certificate
@@ -256,7 +255,6 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	v.svc.RegisterSDK(v.vim)
 	v.sessions = &sessions{v: v, user: cfg.User, password: cfg.Password, live: map[string]*session{}}
 	v.self = v.sessions.open(cfg.User, "csilab", "127.0.0.1", "")
-	v.selfSession = v.self
 	delete(v.sessions.live, v.self.Key) // not killed with the others, nor listed
 	v.vim.Put(newCollector(v, v.self, v.content.PropertyCollector))
 	v.vim.AddHandler(v.watch)
