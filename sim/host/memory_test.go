@@ -192,8 +192,20 @@ func TestBitFlip(t *testing.T) {
 		must(t, h.WriteAt(staging+"/data", 0, []byte("precious"), true))
 		must(t, h.Mounter().Unmount(staging))
 		clean := must1(h.ReadAt(dev, 0, 1<<20))(t)
-		for _, off := range []int64{8, 12, 20, 40, int64(bytes.Index(clean[4096:], []byte(`"data"`)) + 4096)} {
-			must(t, h.WriteAt(dev, off, []byte{clean[off] ^ 4}, true))
+		flips := [][]int64{{8}, {12}, {20}, {40}, {}}
+		for off := 4096; ; off++ { // the name in the metadata, present and former
+			i := bytes.Index(clean[off:], []byte(`"data"`))
+			if i < 0 {
+				break
+			}
+			off += i
+			flips[4] = append(flips[4], int64(off)+1)
+		}
+		for _, flip := range flips {
+			for _, off := range flip {
+				must(t, h.WriteAt(dev, off, []byte{clean[off] ^ 4}, true))
+			}
+			off := flip[0]
 			err := h.Mounter().Mount(dev, staging, fstype, nil)
 			if err == nil || !strings.Contains(err.Error(), "needs cleaning") {
 				t.Errorf("%s: flip at %d: %v", fstype, off, err)
@@ -208,7 +220,7 @@ func TestBitFlip(t *testing.T) {
 			if !errors.As(err, &merr) || fstype == "ext4" && merr.Type != mount.HasFilesystemErrors {
 				t.Errorf("%s: flip at %d: %v", fstype, off, err)
 			}
-			must(t, h.WriteAt(dev, off, []byte{clean[off]}, true))
+			must(t, h.WriteAt(dev, 0, clean, true))
 		}
 		formatAndMount(t, h, dev, staging, fstype)
 		if got := must1(h.ReadFile(staging + "/data"))(t); string(got) != "precious" {
@@ -314,6 +326,55 @@ func TestDeterministic(t *testing.T) {
 	}
 	if bytes.Equal(content(1), content(2)) {
 		t.Error("two seeds give the same")
+	}
+}
+
+// tornAfter is an image that takes n writes more and then fails.
+type tornAfter struct {
+	disk.Image
+	left atomic.Int64
+}
+
+func (i *tornAfter) WriteAt(p []byte, off int64) (int, error) {
+	if i.left.Add(-1) < 0 {
+		return 0, errors.New("medium error")
+	}
+	return i.Image.WriteAt(p, off)
+}
+
+// TestTornCommit: wherever a commit stops, the disk holds the former tree or
+// the new one, whole.
+func TestTornCommit(t *testing.T) {
+	seen := map[string]int{}
+	for n := range int64(12) {
+		w := memoryWorld(t)
+		h := w.node(t)
+		w.disk(t, "v", 1<<20)
+		img := &tornAfter{Image: must1(w.store.Open("v"))(t)}
+		img.left.Store(1 << 40)
+		must(t, h.AttachDisk(context.Background(), wwn("v"), img))
+		formatAndMount(t, h, "/dev/sdb", staging, "ext4")
+		old, fresh := strings.Repeat("a", 3*4096), strings.Repeat("b", 3*4096)
+		must(t, h.WriteAt(staging+"/old", 0, []byte(old), true))
+		must(t, h.Remove(staging+"/old"))
+		img.left.Store(n)
+		err := h.WriteAt(staging+"/new", 0, []byte(fresh), true)
+		must(t, h.PowerOff())
+		img.left.Store(1 << 40)
+		must(t, h.PowerOn())
+		must(t, h.Mounter().Mount("/dev/sdb", staging, "ext4", nil))
+		got := readTree(t, h, staging)
+		switch {
+		case maps.Equal(got, tree{"old": old}) && err != nil:
+			seen["old"]++
+		case maps.Equal(got, tree{"new": fresh}) && err == nil:
+			seen["new"]++
+		default:
+			t.Errorf("after %d writes (%v): %d files", n, err, len(got))
+		}
+	}
+	if seen["old"] == 0 || seen["new"] == 0 {
+		t.Errorf("the test saw %v only", seen)
 	}
 }
 

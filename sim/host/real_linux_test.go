@@ -344,21 +344,12 @@ func TestKilledLabLeavesNothing(t *testing.T) {
 		}
 		return pids
 	}
-	loops := func() (out []string) {
-		fs, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-		for _, f := range fs {
-			if b, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(b), dead) {
-				out = append(out, f)
-			}
-		}
-		return out
-	}
 	if removed, err := host.Sweep(root); err != nil || len(removed) != 0 {
 		t.Errorf("a sweep touched labs that live: %v %v", removed, err)
 	}
 	eventually(t, "the lab has its processes", func() bool { return len(marked()) == 3 })
-	if len(loops()) != 1 {
-		t.Fatalf("the lab has loop devices %v", loops())
+	if len(loopsBelow(dead)) != 1 {
+		t.Fatalf("the lab has loop devices %v", loopsBelow(dead))
 	}
 	must(t, c.Process.Kill())
 	_ = c.Wait()
@@ -370,7 +361,7 @@ func TestKilledLabLeavesNothing(t *testing.T) {
 		t.Errorf("the dead lab's directory: %v", err)
 	}
 	eventually(t, "no process of the dead lab", func() bool { return len(marked()) == 0 })
-	eventually(t, "no loop device of the dead lab", func() bool { return len(loops()) == 0 })
+	eventually(t, "no loop device of the dead lab", func() bool { return len(loopsBelow(dead)) == 0 })
 	for _, d := range []string{alive, filepath.Join(root, "foreign")} {
 		if _, err := os.Stat(d); err != nil {
 			t.Errorf("swept what lives: %v", err)
@@ -379,6 +370,44 @@ func TestKilledLabLeavesNothing(t *testing.T) {
 	if _, err := host.Sweep(filepath.Join(root, "none")); err != nil {
 		t.Errorf("sweep of nothing: %v", err)
 	}
+}
+
+// loopsBelow lists the loop devices of files below a directory.
+func loopsBelow(dir string) (out []string) {
+	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(b), dir) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// TestLoopDevicesAreFreed: at the detach, or at the unmount that comes later.
+func TestLoopDevicesAreFreed(t *testing.T) {
+	w, h := realNode(t, host.RealConfig{})
+	ctx := context.Background()
+	gone := func(when string) {
+		t.Helper()
+		eventually(t, "no loop device after "+when, func() bool { return len(loopsBelow(w.dir)) == 0 })
+	}
+	w.disk(t, "v", 32<<20)
+	w.attach(t, h, "v")
+	if n := len(loopsBelow(w.dir)); n != 1 {
+		t.Fatalf("%d loop devices", n)
+	}
+	must(t, h.DetachDisk(ctx, wwn("v")))
+	gone("detach")
+	formatAndMount(t, h, w.attach(t, h, "v"), staging, "ext4")
+	must(t, h.DetachDisk(ctx, wwn("v")))
+	if n := len(loopsBelow(w.dir)); n != 1 {
+		t.Fatalf("%d loop devices while it is mounted", n)
+	}
+	must(t, h.Mounter().Unmount(staging))
+	gone("unmount")
+	formatAndMount(t, h, w.attach(t, h, "v"), staging, "ext4")
+	must(t, h.Close())
+	gone("close")
 }
 
 // TestStaleLoopWritesNowhere: after a forced detach with a fence the former
