@@ -16,7 +16,6 @@ func TestMain(m *testing.M) {
 	sim.Main()
 	testscript.Main(m, map[string]func(){
 		"csilab": func() {
-			sim.Main()
 			os.Exit(cli.Main(cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
 		},
 	})
