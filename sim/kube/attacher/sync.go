@@ -206,10 +206,8 @@ func (h *handler) syncPV(ctx context.Context, name string) error {
 	if err != nil || pv.DeletionTimestamp == nil || !slices.Contains(pv.Finalizers, h.finalizer) {
 		return err
 	}
-	for _, va := range store.List[storagev1.VolumeAttachment](h.Client, "") {
-		if n := va.Spec.Source.PersistentVolumeName; n != nil && *n == name {
-			return nil
-		}
+	if len(store.ListBy[storagev1.VolumeAttachment](h.Client, store.AttachmentsByPV, name)) > 0 {
+		return nil
 	}
 	_, err = store.Modify(ctx, h.Client, "", name, func(p *corev1.PersistentVolume) error {
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == h.finalizer })

@@ -149,10 +149,8 @@ func (h *handler) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume)
 		return err
 	}
 	if h.Controller[csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME] {
-		for _, va := range store.List[storagev1.VolumeAttachment](h.Client, "") {
-			if n := va.Spec.Source.PersistentVolumeName; n != nil && *n == pv.Name {
-				return fmt.Errorf("persistentvolume %s is still attached to node %s", pv.Name, va.Spec.NodeName)
-			}
+		for _, va := range store.ListBy[storagev1.VolumeAttachment](h.Client, store.AttachmentsByPV, pv.Name) {
+			return fmt.Errorf("persistentvolume %s is still attached to node %s", pv.Name, va.Spec.NodeName)
 		}
 	}
 	_, err = h.csi.DeleteVolume(ctx, req)

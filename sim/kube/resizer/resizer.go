@@ -158,14 +158,9 @@ func (h *handler) heldBack(pvc *corev1.PersistentVolumeClaim) bool {
 	if !refused || !h.flags.HandleVolumeInUseError {
 		return false
 	}
-	for _, p := range store.List[corev1.Pod](h.Client, pvc.Namespace) {
-		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		for _, v := range p.Spec.Volumes {
-			if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == pvc.Name {
-				return true
-			}
+	for _, p := range store.ListBy[corev1.Pod](h.Client, store.PodsByClaim, store.Key(pvc)) {
+		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			return true
 		}
 	}
 	return false

@@ -75,6 +75,7 @@ func (h *handler) expand(ctx context.Context, pvc *corev1.PersistentVolumeClaim,
 		return 0, fmt.Errorf("marking pvc %q as resizing failed: %w", key, err)
 	}
 	if h.heldBack(pvc) {
+		//lint:ignore ST1005 the real controller's words, which end up in an event
 		err := fmt.Errorf("Unable to expand %s because CSI driver %s only supports offline expansion and volume is currently in-use", key, h.Driver)
 		h.Client.Event(ctx, pvc, corev1.EventTypeWarning, "VolumeResizeFailed", "%v", err)
 		return 0, err

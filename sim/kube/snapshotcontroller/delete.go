@@ -106,6 +106,7 @@ func (h *handler) syncContent(ctx context.Context, name string) error {
 		return err
 	}
 	if (c.Spec.Source.VolumeHandle == nil) == (c.Spec.Source.SnapshotHandle == nil) {
+		//lint:ignore ST1005 the real controller's words, which end up in an event
 		err := errors.New("Exactly one of VolumeHandle and SnapshotHandle should be specified")
 		h.client.Event(ctx, c, corev1.EventTypeWarning, "ContentValidationError", "%v", err)
 		return err

@@ -35,6 +35,7 @@ func (h *handler) syncSnapshot(ctx context.Context, key string) error {
 	}
 	src := s.Spec.Source
 	if (src.PersistentVolumeClaimName == nil) == (src.VolumeSnapshotContentName == nil) {
+		//lint:ignore ST1005 the real controller's words, which end up in an event
 		err := errors.New("Exactly one of PersistentVolumeClaimName and VolumeSnapshotContentName should be specified")
 		h.setError(ctx, s, true, "SnapshotValidationError", err.Error())
 		return err
