@@ -152,6 +152,7 @@ func TestBadManifests(t *testing.T) {
 		{"wrong case", pvc("{AccessModes: []}"), `unknown field "spec.AccessModes"`},
 		{"wrong quantity", pvc("{resources: {requests: {storage: 10 Gb}}}"),
 			`spec.resources.requests.storage: Invalid value: "10 Gb": quantities must match the regular expression`},
+		{"huge quantity", pvc("{resources: {requests: {storage: 1e9999999}}}"), `spec.resources.requests.storage: Invalid value: "1e9999999": out of range`},
 		{"wrong type", pvc("{accessModes: ReadWriteOnce, storageClassName: 5, volumeMode: true}"),
 			`spec.accessModes: Invalid value: expected a list, got the string "ReadWriteOnce"; spec.storageClassName: Invalid value: expected a string, got the number 5; spec.volumeMode: Invalid value: expected a string, got true`},
 		{"in a list", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a}, {name: b, volumeMounts: [{nam: x}]}], terminationGracePeriodSeconds: soon}",
@@ -319,6 +320,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("a: &a [*a]"))
 	f.Add([]byte("--- {apiVersion: v1, kind: Pod, spec: {containers: [null]}}"))
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List, items: [1]}]"))
+	f.Add([]byte("apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: v}\nspec: {accessModes: [ReadWriteOnce], capacity: {storage: '1e9999999999'}, csi: {driver: d, volumeHandle: h}}"))
 	f.Add([]byte("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: null\nspec: {resources: {requests: {storage: 1e99999}}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		objects, err := admission.Decode("f", data)

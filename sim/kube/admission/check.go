@@ -5,16 +5,24 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/csilab/csilab/sim/kube/store"
 )
 
 func typeOf(o store.Object) reflect.Type { return reflect.TypeOf(o).Elem() }
 
-var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+var (
+	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	quantity    = reflect.TypeFor[resource.Quantity]()
+	// hugeExponent: comparing 1e9999999 takes seconds, and larger ones for ever.
+	hugeExponent = regexp.MustCompile(`[eE][+-]?0*[0-9]{3,}$`)
+)
 
 // check says where a decoded JSON value does not fit a Go type, each problem
 // with the path of its field. Fields are matched with their case, as an API
@@ -28,6 +36,12 @@ func check(v any, t reflect.Type, path string) []string {
 	}
 	problem := func(format string, args ...any) []string {
 		return []string{prefix(path) + fmt.Sprintf(format, args...)}
+	}
+	if t == quantity {
+		text := fmt.Sprint(v)
+		if len(text) > 64 || hugeExponent.MatchString(text) {
+			return problem("Invalid value: %.64q: out of range", text)
+		}
 	}
 	if reflect.PointerTo(t).Implements(unmarshaler) { // quantities, times, int-or-string
 		j, err := json.Marshal(v)
