@@ -45,6 +45,9 @@ func (h *Real) listenForCalls() error {
 	if h.cfg.Interceptor == nil {
 		return nil
 	}
+	if !mainCalled {
+		return errNoMain
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("host: %w", err)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -13,6 +14,12 @@ const (
 	envNode  = "CSILAB_HOST_NODE"  // state directory of the node that a process belongs to
 	envCalls = "CSILAB_HOST_CALLS" // where commands ask the interceptor
 )
+
+// mainCalled says that a process started from this binary would get as far as
+// being a child, instead of running main or the tests once more.
+var mainCalled bool
+
+var errNoMain = errors.New("host: this binary must call host.Main first thing in main or TestMain")
 
 var children = map[string]func(args []string) int{}
 
@@ -27,8 +34,15 @@ func RegisterChild(name string, main func(args []string) int) {
 }
 
 // ChildCommand gives the arguments and the environment to start a registered
-// child with. The environment is that of this process.
+// child with. The environment is that of this process. Errors: no such child,
+// or the binary never called Main.
 func ChildCommand(name string, args ...string) (argv, env []string, err error) {
+	if !mainCalled {
+		return nil, nil, errNoMain
+	}
+	if children[name] == nil {
+		return nil, nil, fmt.Errorf("host: no child is registered as %q", name)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, fmt.Errorf("host: %w", err)
@@ -42,6 +56,7 @@ func ChildCommand(name string, args ...string) (argv, env []string, err error) {
 // command of a node that asks the interceptor), it runs that and exits.
 // Otherwise it returns.
 func Main() {
+	mainCalled = true
 	commandMain()
 	name, ok := os.LookupEnv(envChild)
 	if !ok {
