@@ -98,7 +98,7 @@ func TestManyTasksInOneView(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until := time.Now().Add(3 * time.Second)
+	until := time.Now().Add(2 * time.Second)
 	if testing.Short() {
 		until = time.Now().Add(500 * time.Millisecond)
 	}
