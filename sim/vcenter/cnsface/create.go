@@ -78,13 +78,6 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 		return refuse(err)
 	}
 	f.inv.refresh(c)
-	if spec.Source != nil {
-		unlock, err := f.volumes.lock(ctx, spec.Source.Volume)
-		if err != nil {
-			return nil, &taskError{local(&vim.RequestCanceled{}, err.Error())}
-		}
-		defer unlock()
-	}
 	if spec.DiskID == "" && !spec.CallerID {
 		spec.ID = f.newVolumeID(spec.Name)
 	}
@@ -92,7 +85,11 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 	if spec.DiskID != "" {
 		id = spec.DiskID
 	}
-	unlock, err := f.volumes.lock(ctx, id)
+	keys := []string{id}
+	if spec.Source != nil {
+		keys = append(keys, spec.Source.Volume)
+	}
+	unlock, err := f.volumes.lockAll(ctx, keys...)
 	if err != nil {
 		return nil, &taskError{local(&vim.RequestCanceled{}, err.Error())}
 	}

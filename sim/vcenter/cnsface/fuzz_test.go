@@ -38,6 +38,7 @@ func FuzzSOAP(f *testing.F) {
 		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType><datastores type="Datastore">datastore-9</datastores>` + cluster + size + `</createSpecs>`},
 		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + size + `<volumeSource xsi:type="CnsSnapshotVolumeSource">` + volume + `<snapshotId><id>SNAPSHOT</id></snapshotId></volumeSource></createSpecs>`},
 		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + `<volumeSource></volumeSource></createSpecs>`},
+		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + volume + cluster + size + `<volumeSource xsi:type="CnsSnapshotVolumeSource">` + volume + `<snapshotId><id>SNAPSHOT</id></snapshotId></volumeSource></createSpecs>`},
 		{"CnsAttachVolume", `<attachSpecs>` + volume + vm + `</attachSpecs>`},
 		{"CnsAttachVolume", `<attachSpecs>` + volume + vm + `<controllerKey>1000</controllerKey><unitNumber>-1</unitNumber></attachSpecs>`},
 		{"CnsAttachVolume", `<attachSpecs>` + volume + `<vm type="Folder">group-d1</vm></attachSpecs>`},

@@ -98,6 +98,13 @@ func (i *inventory) RemoveObject(_ *simulator.Context, ref vim.ManagedObjectRefe
 		i.mu.Lock()
 		i.datastores = slices.DeleteFunc(i.datastores, func(r vim.ManagedObjectReference) bool { return r == ref })
 		i.mu.Unlock()
+		// What lay on it stays known, out of reach.
+		i.face.mu.Lock()
+		if d, _, ok := i.face.core.Datastore(ref.Value); ok {
+			d.Inaccessible = true
+			i.face.core.PutDatastore(d)
+		}
+		i.face.mu.Unlock()
 	}
 }
 

@@ -2,6 +2,7 @@ package cnsface
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -46,6 +47,27 @@ func (k *keyed) lock(ctx context.Context, key string) (unlock func(), err error)
 		leave()
 		return nil, context.Cause(ctx)
 	}
+}
+
+// lockAll waits for the locks of several keys, in one order for all callers,
+// so that two never wait for each other. Errors: the context's.
+func (k *keyed) lockAll(ctx context.Context, keys ...string) (unlock func(), err error) {
+	slices.Sort(keys)
+	var held []func()
+	unlock = func() {
+		for _, u := range held {
+			u()
+		}
+	}
+	for _, key := range slices.Compact(keys) {
+		u, err := k.lock(ctx, key)
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		held = append(held, u)
+	}
+	return unlock, nil
 }
 
 // deletes knows the volumes that are being deleted, and how that ended for

@@ -83,6 +83,7 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 	if err != nil {
 		return cnstypes.CnsQueryResult{}, err
 	}
+	f.inv.refresh(f.inv.context()) // for the health of what lies on them
 	f.mu.Lock()
 	page, err := f.core.Query(filter, cur)
 	urls, health := make([]string, len(page.Volumes)), make([]string, len(page.Volumes))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	cnstypes "github.com/vmware/govmomi/cns/types"
+	"github.com/vmware/govmomi/vim25/mo"
 	vim "github.com/vmware/govmomi/vim25/types"
 )
 
@@ -131,6 +132,10 @@ func TestQueries(t *testing.T) {
 		if len(vs) != 4 || vs[0].Name != "pvc-5" || vs[0].VolumeId.Id != ids[5] || vs[0].HealthStatus != "" || vs[0].BackingObjectDetails != nil {
 			t.Errorf("%s: selection %+v", how, vs)
 		}
+	}
+	l.datastore(1, func(ds *mo.Datastore) { ds.Summary.Accessible = false })
+	if q, err := l.cns.QueryVolume(l.ctx, &cnstypes.CnsQueryFilter{HealthStatus: "red"}); err != nil || len(q.Volumes) != 6 {
+		t.Errorf("on a datastore that is away: %v %+v", err, q)
 	}
 	_, err = l.cns.QueryVolume(l.ctx, &cnstypes.CnsQueryFilter{VolumeIds: make([]cnstypes.CnsVolumeId, 1001)})
 	if _, ok := soapFaultOf(err).(vim.InvalidArgument); !ok {

@@ -196,6 +196,12 @@ func TestOnTask(t *testing.T) {
 	result.Result = true
 	do = func(context.Context, cnsface.TaskCall, func(context.Context) error) error { return &result }
 	l.refused("types.HostNotConnected", l.attach(vs[0].ID, l.vms[0]))
+	// Some faults of real CNS are nothing but a text (kubernetes-csi/external-attacher#460).
+	bare := cnsface.TaskFault{Message: "fault.CnsNotRegisteredFault.summary", Result: true}
+	do = func(context.Context, cnsface.TaskCall, func(context.Context) error) error { return &bare }
+	if text := l.refused("<nil>", l.attach(vs[0].ID, l.vms[0])); text != bare.Message {
+		t.Errorf("text %q", text)
+	}
 	do = func(context.Context, cnsface.TaskCall, func(context.Context) error) error { return errors.New("other") }
 	l.refused("task *types.SystemError", l.delete(vs[0].ID))
 	do = func(context.Context, cnsface.TaskCall, func(context.Context) error) error { return nil }
