@@ -39,6 +39,14 @@ func FromManifests(files []File) (Scenario, error) {
 	if len(objs) == 0 {
 		return Scenario{}, fmt.Errorf("%s: no object in it", strings.Join(names, ", "))
 	}
+	for _, o := range objs {
+		switch o.(type) {
+		case *corev1.PersistentVolumeClaim, *corev1.Pod, *snapshotv1.VolumeSnapshot:
+			if o.GetNamespace() == "" {
+				o.SetNamespace(sim.Namespace)
+			}
+		}
+	}
 	d := drive{objs: objs}
 	if len(d.claims())+len(d.pods()) == 0 {
 		return Scenario{}, fmt.Errorf("%s: no PersistentVolumeClaim and no Pod in it, so there is nothing to drive", strings.Join(names, ", "))

@@ -42,6 +42,9 @@ func (l *Lab) observe(c fault.Call) {
 	if ok {
 		f.HadData = l.holdsData(p)
 	}
+	if f.HadData {
+		defer l.ring()
+	}
 	l.seen.mu.Lock()
 	defer l.seen.mu.Unlock()
 	l.seen.formats = append(l.seen.formats, f)
@@ -107,6 +110,9 @@ func (l *Lab) promised(e ledger.Entry) {
 		}
 	default:
 		return
+	}
+	if p.StillThere != "" {
+		defer l.ring()
 	}
 	l.seen.mu.Lock()
 	defer l.seen.mu.Unlock()

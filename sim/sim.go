@@ -40,6 +40,9 @@ type Lab struct {
 	log    *slog.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
+	// alarm ends when an observation breaks an invariant for good.
+	alarm context.Context
+	ring  context.CancelFunc
 	wg     sync.WaitGroup
 	dir    *stateDir // nil in a bubble
 
@@ -96,6 +99,7 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 		opts: o, log: o.Log, components: map[string]*component{}, data: newData(), records: record.NewMemory(),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.alarm, l.ring = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
@@ -248,6 +252,7 @@ func (l *Lab) Close() error {
 	l.closed = true
 	l.mu.Unlock()
 	l.cancel()
+	defer l.ring()
 	l.in.Close()
 	l.mu.Lock()
 	cs := make([]*component, 0, len(l.components))

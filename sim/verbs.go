@@ -54,9 +54,16 @@ func (l *Lab) Create(ctx context.Context, objs ...store.Object) error {
 // waitFor blocks until f is true. When the context ends first the error tells
 // what was waited for and what the cluster says about the object.
 func (l *Lab) waitFor(ctx context.Context, what string, about func() store.Object, f func() (bool, error), kinds ...string) error {
-	err := l.user.Wait(ctx, f, kinds...)
+	wctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.alarm, func() { cancel(errAlarm) })()
+	err := l.user.Wait(wctx, f, kinds...)
 	if err == nil {
 		return nil
+	}
+	if l.alarm.Err() != nil {
+		// No use in waiting for what a broken invariant explains.
+		return errors.Join(l.Broken(ctx), fmt.Errorf("while waiting: %s", what))
 	}
 	if ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -74,6 +81,8 @@ func (l *Lab) waitFor(ctx context.Context, what string, about func() store.Objec
 	}
 	return &TimeoutError{What: msg, Err: context.Cause(ctx)}
 }
+
+var errAlarm = errors.New("an invariant broke")
 
 // TimeoutError says that the lab did not reach a state in time.
 type TimeoutError struct {
