@@ -5,8 +5,9 @@
 // Source of all rules: external-provisioner v5.3.0 pkg/controller (cited as
 // P) and its library sig-storage-lib-external-provisioner v11.0.1
 // controller (cited as L). The vSphere deployment pins v4.0.1, whose source
-// was not at hand. Unverified: that v4.0.1 differs in nothing but the default
-// of its topology gate (see sidecar.Flags.Topology).
+// was not at hand. Unverified: that v4.0.1 differs in nothing but the defaults
+// of two gates, Topology (see sidecar.Flags.Topology) and HonorPVReclaimPolicy,
+// which is on here: a PV keeps its finalizer until its volume is deleted.
 //
 // Not simulated: CSI migration, volume populators, node deployment, storage
 // capacity objects, cloning protection, VolumeAttributesClass.
