@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi"
+	vimfault "github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/session"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
@@ -90,6 +92,20 @@ func TestInABubble(t *testing.T) {
 			start = time.Now()
 			if _, err := methods.GetCurrentTime(short, gc); err == nil || time.Since(start) != time.Hour {
 				t.Errorf("hang: %v after %v", err, time.Since(start))
+			}
+			if err := gc.Login(ctx, v.URL().User); err != nil { // an hour is too long for the session
+				t.Fatal(err)
+			}
+			// Calls keep a session alive, idleness ends it.
+			for range 3 {
+				time.Sleep(25 * time.Minute)
+				if _, err := methods.GetCurrentTime(ctx, gc); err != nil {
+					t.Errorf("after 25 minutes: %v", err)
+				}
+			}
+			time.Sleep(31 * time.Minute)
+			if _, err := methods.GetCurrentTime(ctx, gc); !vimfault.Is(err, &types.NotAuthenticated{}) {
+				t.Errorf("after 31 minutes: %v", err)
 			}
 			cancel() // closes it too
 			synctest.Wait()

@@ -249,7 +249,10 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 		}
 		err = v.in.Do(hr.Context(), v.describe(r), func(ctx context.Context) error {
 			r.ctx = ctx
-			res = v.call(r, v.sessionOf(r))
+			s := v.sessionOf(r)
+			end := v.sessions.begin(s)
+			res = v.call(r, s)
+			end()
 			if strings.HasPrefix(r.method.Name, "Cns") {
 				v.causes.note(res, fault.CauseOf(ctx))
 			}

@@ -32,6 +32,10 @@ type session struct {
 	simulator.Session
 	dead chan struct{} // closed when the session ends
 
+	// Under sessions.mu.
+	active time.Time // end of its last call
+	calls  int       // under way
+
 	mu  sync.Mutex
 	nth int
 }
@@ -53,10 +57,36 @@ func (ss *sessions) valid(user, password string) bool {
 	return u&p == 1
 }
 
+// get finds a session that is alive. One that has been idle for too long ends
+// here: nobody can tell the difference.
 func (ss *sessions) get(key string) *session {
 	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return ss.live[key]
+	s := ss.live[key]
+	idle := ss.v.cfg.IdleTimeout
+	expired := s != nil && idle > 0 && s.calls == 0 && time.Since(s.active) > idle
+	ss.mu.Unlock()
+	if expired {
+		ss.end(key)
+		return nil
+	}
+	return s
+}
+
+// begin notes a call of a session (which may be nil) and returns what notes
+// its end.
+func (ss *sessions) begin(s *session) func() {
+	if s == nil {
+		return func() {}
+	}
+	ss.mu.Lock()
+	s.calls++
+	ss.mu.Unlock()
+	return func() {
+		ss.mu.Lock()
+		s.calls--
+		s.active = time.Now()
+		ss.mu.Unlock()
+	}
 }
 
 func (ss *sessions) open(user, agent, addr, locale string) *session {
@@ -68,7 +98,7 @@ func (ss *sessions) open(user, agent, addr, locale string) *session {
 	defer ss.mu.Unlock()
 	ss.nth++
 	key := uuidOf(ss.v.cfg.Seed, "session", fmt.Sprintf("%d|%d", ss.v.epoch, ss.nth))
-	s := &session{dead: make(chan struct{})}
+	s := &session{dead: make(chan struct{}), active: now}
 	s.Session = simulator.Session{
 		UserSession: types.UserSession{
 			Key: key, UserName: user, FullName: user, LoginTime: now, LastActiveTime: now,
@@ -122,9 +152,16 @@ func (ss *sessions) list() []types.UserSession {
 	defer ss.mu.Unlock()
 	var out []types.UserSession
 	for _, s := range ss.live {
-		out = append(out, s.UserSession)
+		out = append(out, s.user())
 	}
 	return out
+}
+
+// user describes a session; sessions.mu is held.
+func (s *session) user() types.UserSession {
+	u := s.UserSession
+	u.LastActiveTime = s.active.UTC()
+	return u
 }
 
 // sessionView is the SessionManager as the property collector sees it from a
@@ -141,8 +178,11 @@ func (v *sessionView) Reference() ref { return v.self }
 // Get implements the interface by which vcsim's property collector asks for
 // an object whose properties are made on demand.
 func (v *sessionView) Get() mo.Reference {
+	v.ss.mu.Lock()
+	current := v.s.user()
+	v.ss.mu.Unlock()
 	return &mo.SessionManager{
-		Self: v.self, SessionList: v.ss.list(), CurrentSession: &v.s.UserSession,
+		Self: v.self, SessionList: v.ss.list(), CurrentSession: &current,
 		DefaultLocale: "en_US", SupportedLocaleList: []string{"en_US"}, MessageLocaleList: []string{"en_US"},
 	}
 }

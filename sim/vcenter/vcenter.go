@@ -105,6 +105,9 @@ type Config struct {
 	TaskLatency map[string]time.Duration
 	// SnapshotLimit per volume; 0 means what vSphere allows, 32.
 	SnapshotLimit int
+	// IdleTimeout ends a session that has made no call for so long; 0 means 30
+	// minutes, vCenter's default, below 0 never. A wait for updates is a call.
+	IdleTimeout time.Duration
 	// StateDir keeps what must survive a restart of the lab: the numbers of
 	// tasks, which are never used again, the volumes and the certificate.
 	// Empty keeps nothing.
@@ -129,6 +132,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Component == "" {
 		c.Component = "driver-controller"
+	}
+	if c.IdleTimeout == 0 {
+		c.IdleTimeout = 30 * time.Minute
 	}
 	if len(c.Datastores) == 0 {
 		c.Datastores = []Datastore{{Name: "datastore-1"}, {Name: "datastore-2"}}
