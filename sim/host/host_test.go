@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
+	"k8s.io/utils/exec"
 
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/host"
@@ -117,7 +119,46 @@ func supports(t *testing.T, h host.Host, feature string) {
 func formatAndMount(t testing.TB, h host.Host, dev, target, fstype string, opts ...string) {
 	t.Helper()
 	must(t, h.MkdirAll(target, 0o750))
-	must(t, mount.NewSafeFormatAndMount(h.Mounter(), h.Exec()).FormatAndMount(dev, target, fstype, opts))
+	must(t, tryFormatAndMount(h, dev, target, fstype, opts...))
+}
+
+// tryFormatAndMount is mount-utils' way on Linux. Elsewhere mount-utils has
+// none, and the same commands are run by hand.
+func tryFormatAndMount(h host.Host, dev, target, fstype string, opts ...string) error {
+	if runtime.GOOS == "linux" {
+		return mount.NewSafeFormatAndMount(h.Mounter(), h.Exec()).FormatAndMount(dev, target, fstype, opts)
+	}
+	found, err := diskFormat(h, dev)
+	if err != nil {
+		return err
+	}
+	ro := slices.Contains(opts, "ro")
+	switch {
+	case found == "" && ro:
+		return mount.NewMountError(mount.UnformattedReadOnly, "unformatted")
+	case found == "":
+		if err := h.Exec().Command("mkfs."+fstype, dev).Run(); err != nil {
+			return err
+		}
+	case !ro:
+		if out, err := h.Exec().Command("fsck", "-a", dev).CombinedOutput(); err != nil {
+			return mount.NewMountError(mount.HasFilesystemErrors, "%v: %s", err, out)
+		}
+	}
+	if err := h.Mounter().Mount(dev, target, fstype, append(opts, "defaults")); err != nil {
+		return mount.NewMountError(mount.FilesystemMismatch, "%v", err)
+	}
+	return nil
+}
+
+// diskFormat is mount-utils' GetDiskFormat.
+func diskFormat(h host.Host, dev string) (string, error) {
+	out, err := h.Exec().Command("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", dev).CombinedOutput()
+	if exit, ok := err.(exec.ExitError); ok && exit.ExitStatus() == 2 {
+		return "", nil
+	}
+	_, format, _ := strings.Cut(strings.TrimSpace(string(out)), "TYPE=")
+	return format, err
 }
 
 // sizes that each filesystem takes.
@@ -313,8 +354,12 @@ func TestGrow(t *testing.T) {
 				}
 				resize := func() {
 					t.Helper()
-					if ok, err := mount.NewResizeFs(h.Exec()).Resize(must1(h.EvalSymlinks(dev))(t), staging); err != nil || !ok {
-						t.Fatal(ok, err)
+					cmd := []string{"resize2fs", must1(h.EvalSymlinks(dev))(t)}
+					if fstype == "xfs" {
+						cmd = []string{"xfs_growfs", "-d", staging}
+					}
+					if out, err := h.Exec().Command(cmd[0], cmd[1:]...).CombinedOutput(); err != nil {
+						t.Fatalf("%v: %v\n%s", cmd, err, out)
 					}
 				}
 				must(t, h.ResizeDisk(context.Background(), wwn("v")))
@@ -410,7 +455,6 @@ func TestSnapshotHoldsWhatWasSynced(t *testing.T) {
 func TestNeverFormatsData(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		h := w.node(t)
-		m := mount.NewSafeFormatAndMount(h.Mounter(), h.Exec())
 		must(t, h.MkdirAll(staging, 0o750))
 		t.Run("another filesystem", func(t *testing.T) {
 			w.disk(t, "v", 32<<20)
@@ -419,7 +463,7 @@ func TestNeverFormatsData(t *testing.T) {
 			must(t, h.WriteAt(staging+"/data", 0, []byte("precious"), true))
 			must(t, h.Mounter().Unmount(staging))
 			var merr mount.MountError
-			if err := m.FormatAndMount(dev, staging, "xfs", nil); !errors.As(err, &merr) || merr.Type != mount.FilesystemMismatch {
+			if err := tryFormatAndMount(h, dev, staging, "xfs"); !errors.As(err, &merr) || merr.Type != mount.FilesystemMismatch {
 				t.Errorf("mounted as xfs: %v", err)
 			}
 			formatAndMount(t, h, dev, staging, "ext3")
@@ -435,7 +479,7 @@ func TestNeverFormatsData(t *testing.T) {
 			mbr[446+4], mbr[446+8], mbr[446+12] = 0x83, 1, 100
 			mbr[510], mbr[511] = 0x55, 0xaa
 			must(t, h.WriteAt(dev, 0, mbr, true))
-			if err := m.FormatAndMount(dev, staging, "ext4", nil); err == nil {
+			if err := tryFormatAndMount(h, dev, staging, "ext4"); err == nil {
 				t.Error("mounted a partition table")
 			}
 			if got := must1(h.ReadAt(dev, 0, 512))(t); !slices.Equal(got, mbr) {
@@ -446,7 +490,7 @@ func TestNeverFormatsData(t *testing.T) {
 			w.disk(t, "e", 32<<20)
 			dev := w.attach(t, h, "e")
 			var merr mount.MountError
-			if err := m.FormatAndMount(dev, staging, "ext4", []string{"ro"}); !errors.As(err, &merr) || merr.Type != mount.UnformattedReadOnly {
+			if err := tryFormatAndMount(h, dev, staging, "ext4", "ro"); !errors.As(err, &merr) || merr.Type != mount.UnformattedReadOnly {
 				t.Errorf("%v", err)
 			}
 		})
@@ -699,6 +743,62 @@ func TestPower(t *testing.T) {
 		must(t, h.Close())
 		if err := h.PowerOn(); !errors.Is(err, host.ErrOff) {
 			t.Errorf("power on after close: %v", err)
+		}
+	})
+}
+
+func TestPulledWhileMounted(t *testing.T) {
+	for _, fstype := range []string{"ext4", "xfs"} {
+		t.Run(fstype, func(t *testing.T) {
+			each(t, func(t *testing.T, w *world) {
+				h := w.node(t)
+				supports(t, h, fstype)
+				supports(t, h, "power-loss")
+				w.disk(t, "v", sizes[fstype])
+				dev := w.attach(t, h, "v")
+				formatAndMount(t, h, dev, staging, fstype)
+				must(t, h.WriteAt(staging+"/data", 0, []byte("x"), true))
+				must(t, h.DetachDisk(context.Background(), wwn("v")))
+				wantErrno(t, h.WriteAt(staging+"/data", 0, []byte("y"), true), syscall.EIO)
+				_, err := h.ReadFile(staging + "/data")
+				wantErrno(t, err, syscall.EIO)
+				if _, err := h.Mounter().IsLikelyNotMountPoint(staging); err != nil && !mount.IsCorruptedMnt(err) {
+					t.Errorf("mount-utils doesn't see a corrupted mount in %v", err)
+				}
+				// The name isn't free while the mount is there.
+				w.disk(t, "o", 1<<20)
+				if x := must1(h.EvalSymlinks(w.attach(t, h, "o")))(t); x != "/dev/sdc" {
+					t.Errorf("next disk is %s", x)
+				}
+				must(t, h.Mounter().Unmount(staging))
+				w.disk(t, "p", 1<<20)
+				if x := must1(h.EvalSymlinks(w.attach(t, h, "p")))(t); x != "/dev/sdb" {
+					t.Errorf("disk after the unmount is %s", x)
+				}
+			})
+		})
+	}
+}
+
+func TestRescanFile(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		h := w.node(t)
+		w.disk(t, "v", 1<<20)
+		w.attach(t, h, "v")
+		must(t, w.store.Grow("v", 2<<20))
+		if got := must1(h.DeviceSize("/dev/sdb"))(t); got != 1<<20 {
+			t.Errorf("%d bytes before", got)
+		}
+		must(t, h.WriteFile("/sys/block/sdb/device/rescan", []byte("1"), 0))
+		if got := must1(h.DeviceSize("/dev/sdb"))(t); got != 2<<20 {
+			t.Errorf("%d bytes after", got)
+		}
+		if w.kind == "memory" { // as root a tmpfs takes everything
+			if got := must1(h.ReadFile("/sys/block/sdb/size"))(t); string(got) != "4096\n" {
+				t.Errorf("%q", got)
+			}
+			wantErrno(t, h.WriteFile("/sys/block/sdb/size", []byte("1"), 0), syscall.EACCES)
+			wantErrno(t, h.WriteFile("/sys/block/sdb/new", []byte("1"), 0), syscall.EPERM)
 		}
 	})
 }

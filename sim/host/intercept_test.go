@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/mount-utils"
-
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/host"
@@ -24,7 +22,7 @@ func lifeOfAVolume(t *testing.T, h host.Host, dev string) error {
 	if err := h.MkdirAll(staging, 0o700); err != nil {
 		return err
 	}
-	if err := mount.NewSafeFormatAndMount(h.Mounter(), h.Exec()).FormatAndMount(dev, staging, "ext4", nil); err != nil {
+	if err := tryFormatAndMount(h, dev, staging, "ext4"); err != nil {
 		return err
 	}
 	if err := h.WriteFile(staging+"/f", []byte("x"), 0o600); err != nil {

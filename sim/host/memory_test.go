@@ -61,8 +61,7 @@ func TestUnreadableDeviceIsNotEmpty(t *testing.T) {
 		must(t, h.WriteAt(staging+"/data", 0, []byte("precious"), true))
 		must(t, h.Mounter().Unmount(staging))
 		img.reads.Store(true)
-		m := mount.NewSafeFormatAndMount(h.Mounter(), h.Exec())
-		format, err := m.GetDiskFormat("/dev/sdb")
+		format, err := diskFormat(h, "/dev/sdb")
 		if hides != (err == nil) || format != "" {
 			t.Errorf("hides=%v: format %q, error %v", hides, format, err)
 		}
@@ -72,7 +71,7 @@ func TestUnreadableDeviceIsNotEmpty(t *testing.T) {
 		if hides {
 			continue
 		}
-		if err := m.FormatAndMount("/dev/sdb", staging, "ext4", nil); err == nil {
+		if err := tryFormatAndMount(h, "/dev/sdb", staging, "ext4"); err == nil {
 			t.Error("mounted what can't be read")
 		}
 		img.reads.Store(false)
@@ -103,34 +102,6 @@ func TestWriteErrors(t *testing.T) {
 	formatAndMount(t, h, "/dev/sdb", staging, "ext4")
 	if got := must1(h.ReadFile(staging + "/data"))(t); string(got) != "latter" {
 		t.Errorf("data is %q", got)
-	}
-}
-
-func TestPulledWhileMounted(t *testing.T) {
-	w := memoryWorld(t)
-	h := w.node(t)
-	w.disk(t, "v", 32<<20)
-	dev := w.attach(t, h, "v")
-	formatAndMount(t, h, dev, staging, "ext4")
-	must(t, h.WriteAt(staging+"/data", 0, []byte("x"), true))
-	must(t, h.DetachDisk(context.Background(), wwn("v")))
-	wantErrno(t, h.WriteAt(staging+"/data", 0, []byte("y"), true), syscall.EIO)
-	_, err := h.ReadFile(staging + "/data")
-	wantErrno(t, err, syscall.EIO)
-	_, err = h.Stat(staging)
-	wantErrno(t, err, syscall.EIO)
-	if _, err := h.Mounter().IsLikelyNotMountPoint(staging); !mount.IsCorruptedMnt(err) {
-		t.Errorf("mount-utils doesn't see a corrupted mount in %v", err)
-	}
-	// The name isn't free while the mount is there.
-	w.disk(t, "o", 1<<20)
-	if x := must1(h.EvalSymlinks(w.attach(t, h, "o")))(t); x != "/dev/sdc" {
-		t.Errorf("next disk is %s", x)
-	}
-	must(t, h.Mounter().Unmount(staging))
-	w.disk(t, "p", 1<<20)
-	if x := must1(h.EvalSymlinks(w.attach(t, h, "p")))(t); x != "/dev/sdb" {
-		t.Errorf("disk after the unmount is %s", x)
 	}
 }
 
@@ -211,12 +182,11 @@ func TestBitFlip(t *testing.T) {
 				t.Errorf("%s: flip at %d: %v", fstype, off, err)
 			}
 			// It is not taken for an empty disk.
-			m := mount.NewSafeFormatAndMount(h.Mounter(), h.Exec())
-			if f, err := m.GetDiskFormat(dev); err != nil || f == "" {
+			if f, err := diskFormat(h, dev); err != nil || f == "" {
 				t.Errorf("%s: flip at %d: format %q %v", fstype, off, f, err)
 			}
 			var merr mount.MountError
-			err = m.FormatAndMount(dev, staging, fstype, nil)
+			err = tryFormatAndMount(h, dev, staging, fstype)
 			if !errors.As(err, &merr) || fstype == "ext4" && merr.Type != mount.HasFilesystemErrors {
 				t.Errorf("%s: flip at %d: %v", fstype, off, err)
 			}
@@ -264,26 +234,6 @@ func TestXFSRules(t *testing.T) {
 	if out, err := h.Exec().Command("mkfs.xfs", dev).CombinedOutput(); err == nil || !strings.Contains(string(out), "existing filesystem") {
 		t.Errorf("mkfs without -f: %v %s", err, out)
 	}
-}
-
-func TestRescanFile(t *testing.T) {
-	w := memoryWorld(t)
-	h := w.node(t)
-	w.disk(t, "v", 1<<20)
-	w.attach(t, h, "v")
-	must(t, w.store.Grow("v", 2<<20))
-	if got := must1(h.DeviceSize("/dev/sdb"))(t); got != 1<<20 {
-		t.Errorf("%d before", got)
-	}
-	must(t, h.WriteFile("/sys/block/sdb/device/rescan", []byte("1"), 0))
-	if got := must1(h.DeviceSize("/dev/sdb"))(t); got != 2<<20 {
-		t.Errorf("%d after", got)
-	}
-	if got := must1(h.ReadFile("/sys/block/sdb/size"))(t); string(got) != "4096\n" {
-		t.Errorf("%q", got)
-	}
-	wantErrno(t, h.WriteFile("/sys/block/sdb/size", []byte("1"), 0), syscall.EACCES)
-	wantErrno(t, h.WriteFile("/sys/block/sdb/new", []byte("1"), 0), syscall.EPERM)
 }
 
 func TestMissingTools(t *testing.T) {
@@ -598,14 +548,13 @@ func BenchmarkLifeOfAVolume(b *testing.B) {
 	defer s.Close()
 	h := host.NewMemory(host.MemoryConfig{Name: "n"})
 	defer h.Close()
-	m := mount.NewSafeFormatAndMount(h.Mounter(), h.Exec())
 	must(b, h.MkdirAll(staging, 0o700))
 	for i := 0; b.Loop(); i++ {
 		id := fmt.Sprint(i)
 		must(b, s.Create(id, 1<<30))
 		img := must1(s.Open(id))(b)
 		must(b, h.AttachDisk(context.Background(), wwn(id), img))
-		must(b, m.FormatAndMount("/dev/disk/by-id/wwn-0x"+wwn(id), staging, "ext4", nil))
+		must(b, tryFormatAndMount(h, "/dev/disk/by-id/wwn-0x"+wwn(id), staging, "ext4"))
 		must(b, h.WriteAt(staging+"/f", 0, []byte("x"), true))
 		must(b, h.Mounter().Unmount(staging))
 		must(b, h.DetachDisk(context.Background(), wwn(id)))

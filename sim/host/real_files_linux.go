@@ -69,9 +69,20 @@ func (h *Real) ReadFile(p string) ([]byte, error) {
 	return result(h, "open", p, func() ([]byte, error) { return os.ReadFile(own(p)) })
 }
 
-// WriteFile implements Files.
+// WriteFile implements Files. A write to /sys/block/<dev>/device/rescan does
+// what it does on a machine.
 func (h *Real) WriteFile(p string, data []byte, perm fs.FileMode) error {
-	return h.change("open", p, func() error { return os.WriteFile(p, data, perm) })
+	return h.change("open", p, func() error {
+		if err := os.WriteFile(p, data, perm); err != nil {
+			return err
+		}
+		if rest, ok := strings.CutPrefix(p, "/sys/block/"); ok {
+			if name, ok := strings.CutSuffix(rest, "/device/rescan"); ok {
+				return pathError("write", p, h.rescan(name))
+			}
+		}
+		return nil
+	})
 }
 
 // MkdirAll implements Files.

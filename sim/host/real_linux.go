@@ -25,12 +25,17 @@ import (
 // /var/lib/kubelet, /dev, /sys/block and /sys/class/dmi, in which disks are
 // loop devices. It wants root on Linux.
 //
-// Differences from a machine: power loss loses nothing, since the kernel lives
-// on; I/O on a disk that was pulled while it was mounted goes on until the
-// unmount (fence the image, so that it goes nowhere); one kernel serves all
-// nodes, so that an xfs and its clone can't be mounted on two nodes at once
-// without nouuid; and a file of /sys/block/<dev>/device/rescan does nothing:
-// call ResizeDisk where a rescan would see a new size.
+// A disk that is pulled while it is mounted, and power loss, shut its
+// filesystem down: I/O fails with EIO, and what was not synced is lost.
+//
+// Differences from a machine: of a raw device that is open when its disk is
+// pulled or the power fails, I/O goes on and nothing is lost (fence the image,
+// so that it goes nowhere); one kernel serves all nodes, so that an xfs and its
+// clone can't be mounted on two nodes at once without nouuid; a bind mount of a
+// device node leads to the loop device that has its number later; and of the
+// file /sys/block/<dev>/device/rescan only a write through WriteFile has an
+// effect: for a driver that is a process, call ResizeDisk when the backend has
+// made an attached disk larger.
 type Real struct {
 	cfg RealConfig
 	log *slog.Logger
@@ -299,7 +304,7 @@ func (h *Real) AttachDisk(ctx context.Context, wwn string, img disk.Image) error
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	names := map[string]bool{}
+	names := h.mountedNames()
 	for _, d := range h.disks {
 		if d.wwn == wwn {
 			return fmt.Errorf("host: disk %s on %s: %w", wwn, h.cfg.Name, fs.ErrExist)
@@ -332,6 +337,27 @@ func (h *Real) AttachDisk(ctx context.Context, wwn string, img disk.Image) error
 	return nil
 }
 
+// mountedNames are the names of disks that something is mounted from, pulled
+// or not: as on a machine they are not given to another disk meanwhile.
+func (h *Real) mountedNames() map[string]bool {
+	names := map[string]bool{}
+	if h.t == nil {
+		return names
+	}
+	_ = h.t.do(func() {
+		mounts, err := mount.ListProcMounts("/proc/thread-self/mounts")
+		if err != nil {
+			return
+		}
+		for _, m := range mounts {
+			if name, ok := strings.CutPrefix(m.Device, "/dev/"); ok {
+				names[name] = true
+			}
+		}
+	})
+	return names
+}
+
 // take finds a disk; drop takes it from the list.
 func (h *Real) take(wwn string, drop bool) (*realDisk, error) {
 	h.mu.Lock()
@@ -347,13 +373,19 @@ func (h *Real) take(wwn string, drop bool) (*realDisk, error) {
 	return d, nil
 }
 
-// DetachDisk implements Host. The loop device stays while it is mounted.
+// DetachDisk implements Host. What is mounted from the disk fails with EIO from
+// then on; its loop device, and its name, stay until the unmount.
 func (h *Real) DetachDisk(_ context.Context, wwn string) error {
 	d, err := h.take(wwn, true)
 	if err != nil {
 		return err
 	}
-	err = h.do(func() error { return h.unplug(d) })
+	err = h.do(func() error {
+		if err := shutdownMounted("/dev/" + d.name); err != nil {
+			h.log.Warn("I/O on a pulled disk goes on", "node", h.cfg.Name, "wwn", wwn, "error", err)
+		}
+		return h.unplug(d)
+	})
 	if errors.Is(err, ErrOff) {
 		err = nil
 	}
@@ -369,6 +401,18 @@ func (h *Real) ResizeDisk(_ context.Context, wwn string) error {
 	return d.loop.resize()
 }
 
+// rescan is ResizeDisk by the device's name.
+func (h *Real) rescan(name string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, d := range h.disks {
+		if d.name == name {
+			return d.loop.resize()
+		}
+	}
+	return unix.ENODEV
+}
+
 // Disks implements Host.
 func (h *Real) Disks() []string {
 	h.mu.Lock()
@@ -382,7 +426,7 @@ func (h *Real) Disks() []string {
 }
 
 // PowerOff implements Host. All processes of the node are killed and its
-// mounts go. Nothing that was written is lost: see Real.
+// mounts go. What was not synced to a filesystem is lost: see Real.
 func (h *Real) PowerOff() error {
 	h.mu.Lock()
 	procs := slices.Collect(maps.Keys(h.procs))
@@ -408,7 +452,12 @@ func (h *Real) halt() error {
 		return nil
 	}
 	var err error
-	derr := h.t.do(func() { err = unmountAll() })
+	derr := h.t.do(func() {
+		if err := shutdownMounted(""); err != nil {
+			h.log.Warn("power off loses nothing", "node", h.cfg.Name, "error", err)
+		}
+		err = unmountAll()
+	})
 	h.t.close()
 	h.t = nil
 	return errors.Join(err, derr)

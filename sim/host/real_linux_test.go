@@ -418,8 +418,9 @@ func TestStaleLoopWritesNowhere(t *testing.T) {
 	formatAndMount(t, h, w.attach(t, h, "v"), staging, "ext4")
 	must(t, h.WriteAt(staging+"/data", 0, []byte("former"), true))
 	must(t, w.store.Fence("v"))
-	must(t, h.DetachDisk(context.Background(), wwn("v")))
 	must(t, h.WriteAt(staging+"/data", 0, []byte("latter"), true)) // the kernel doesn't know
+	must(t, h.DetachDisk(context.Background(), wwn("v")))
+	wantErrno(t, h.WriteAt(staging+"/data", 0, []byte("latter"), true), syscall.EIO)
 	h2 := w.node(t)
 	dev := w.attach(t, h2, "v")
 	formatAndMount(t, h2, dev, staging, "ext4")

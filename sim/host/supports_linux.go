@@ -1,16 +1,15 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
-	osexec "os/exec"
 )
 
 // Supports implements Host. Whether the kernel lets root grow a mounted
@@ -22,9 +21,9 @@ func (h *Real) Supports(feature string) error {
 	case "block":
 		return nil
 	case "power-loss":
-		return errors.New("host: a real node loses no data at power off: its kernel lives on")
+		return tryShutdown()
 	default:
-		return fmt.Errorf("host: real hosts do not know %q (known: ext3, ext4, xfs, grow-online:<fs>, block)", feature)
+		return fmt.Errorf("host: real hosts do not know %q (known: ext3, ext4, xfs, grow-online:<fs>, block, power-loss)", feature)
 	}
 	tools := []string{"mkfs." + fstype}
 	if fstype == "xfs" {
@@ -75,65 +74,97 @@ func knowsFilesystem(fstype string) error {
 }
 
 // tryGrow grows a small mounted filesystem.
-func tryGrow(fstype string) (err error) {
-	dir, err := os.MkdirTemp("", "csilab-grow")
-	if err != nil {
-		return fmt.Errorf("host: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	size, mkfs, grow := int64(8<<20), []string{"mkfs." + fstype, "-q", "-F"}, []string{"resize2fs"}
-	if fstype == "xfs" {
-		size, mkfs, grow = xfsMinimum+(16<<20), []string{"mkfs.xfs", "-q", "-f"}, []string{"xfs_growfs", "-d"}
-	}
-	img, mnt, node := filepath.Join(dir, "img"), filepath.Join(dir, "mnt"), filepath.Join(dir, "disk")
-	err = errors.Join(os.WriteFile(img, nil, 0o600), os.Truncate(img, size), os.Mkdir(mnt, 0o700))
-	if err != nil {
-		return fmt.Errorf("host: %w", err)
-	}
-	l, err := attachLoop(img, dir)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, l.minor))); err != nil {
-		return fmt.Errorf("host: %w", err)
-	}
-	t, err := newThreads(func() error { return nil })
-	if err != nil {
-		return err
-	}
-	defer t.close()
-	run := func(args ...string) error {
-		path, err := findTool(args[0])
-		if err != nil {
+func tryGrow(fstype string) error {
+	return scratch(fstype, func(x scratchDisk) error {
+		if err := errors.Join(os.Truncate(x.img, 2*x.size), x.loop.resize()); err != nil {
 			return err
 		}
-		c := osexec.CommandContext(context.Background(), path, args[1:]...)
-		var out []byte
-		if derr := t.do(func() { out, err = c.CombinedOutput() }); derr != nil {
+		grow := []string{"resize2fs", x.node}
+		if fstype == "xfs" {
+			grow = []string{"xfs_growfs", "-d", x.mnt}
+		}
+		if err := x.run(grow...); err != nil {
+			return fmt.Errorf("this kernel doesn't grow a mounted %s: %w", fstype, err)
+		}
+		return nil
+	})
+}
+
+// tryShutdown tries once whether a filesystem can be made to lose what isn't synced.
+var tryShutdown = sync.OnceValue(func() error {
+	return scratch("ext4", func(x scratchDisk) error {
+		var err error
+		if derr := x.t.do(func() { err = shutdown(x.mnt) }); derr != nil {
 			return derr
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
+			return fmt.Errorf("this kernel doesn't shut a mounted filesystem down: %w", err)
 		}
 		return nil
+	})
+})
+
+// scratchDisk is a small mounted filesystem to try things with.
+type scratchDisk struct {
+	t              *threads
+	loop           *loop
+	img, node, mnt string
+	size           int64
+}
+
+// run runs a command where the filesystem is mounted.
+func (x scratchDisk) run(args ...string) error {
+	path, err := findTool(args[0])
+	if err != nil {
+		return err
 	}
-	if err := run(append(mkfs, node)...); err != nil {
-		return fmt.Errorf("host: %w", err)
+	var out []byte
+	if derr := x.t.do(func() { out, err = osexec.Command(path, args[1:]...).CombinedOutput() }); derr != nil {
+		return derr
 	}
-	if err := run("mount", "-t", fstype, node, mnt); err != nil {
-		return fmt.Errorf("host: %w", err)
-	}
-	defer func() { err = errors.Join(err, run("umount", mnt)) }()
-	if err := errors.Join(os.Truncate(img, 2*size), l.resize()); err != nil {
-		return fmt.Errorf("host: %w", err)
-	}
-	at := node
-	if fstype == "xfs" {
-		at = mnt
-	}
-	if err := run(append(grow, at)...); err != nil {
-		return fmt.Errorf("host: this kernel doesn't grow a mounted %s: %w", fstype, err)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
 	}
 	return nil
+}
+
+// scratch makes a filesystem, mounts it in a namespace of its own, and takes
+// it away again.
+func scratch(fstype string, try func(scratchDisk) error) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("host: %w", err)
+		}
+	}()
+	dir, err := os.MkdirTemp("", "csilab-try")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	x := scratchDisk{size: 8 << 20, img: filepath.Join(dir, "img"), node: filepath.Join(dir, "disk"), mnt: filepath.Join(dir, "mnt")}
+	mkfs := []string{"mkfs." + fstype, "-q", "-F", x.node}
+	if fstype == "xfs" {
+		x.size, mkfs = xfsMinimum+(16<<20), []string{"mkfs.xfs", "-q", "-f", x.node}
+	}
+	if err := errors.Join(os.WriteFile(x.img, nil, 0o600), os.Truncate(x.img, x.size), os.Mkdir(x.mnt, 0o700)); err != nil {
+		return err
+	}
+	if x.loop, err = attachLoop(x.img, dir); err != nil {
+		return err
+	}
+	defer x.loop.close()
+	if err := unix.Mknod(x.node, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, x.loop.minor))); err != nil {
+		return err
+	}
+	if x.t, err = newThreads(func() error { return nil }); err != nil {
+		return err
+	}
+	defer x.t.close()
+	if err := x.run(mkfs...); err != nil {
+		return err
+	}
+	if err := x.run("mount", "-t", fstype, x.node, x.mnt); err != nil {
+		return err
+	}
+	return errors.Join(try(x), x.run("umount", x.mnt))
 }
