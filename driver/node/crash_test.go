@@ -115,7 +115,7 @@ func killedAt(t *testing.T, c *csi.VolumeCapability, ro bool, at int, after, ret
 // An error at one step (not a crash) leaves the mount table as it was before
 // the call, since kubelet takes it for final and does not call the reverse (K40).
 func TestFailedStepLeavesNoMount(t *testing.T) {
-	for _, command := range []string{"resize2fs", "mount", "blkid"} {
+	for _, command := range []string{"resize2fs", "mount", "blkid", "fsck"} {
 		t.Run(command, func(t *testing.T) {
 			r := newRig(t, 64*mib)
 			v := mounted(multi, "ext4")
@@ -219,7 +219,7 @@ func (m failingMounter) Mount(source, target, fstype string, options []string) e
 
 func (e failingExec) Command(cmd string, args ...string) exec.Cmd {
 	if cmd == e.command {
-		return e.Interface.Command("mkfs.ext4", "/nowhere")
+		return e.Interface.Command("blkid") // usage
 	}
 	return e.Interface.Command(cmd, args...)
 }

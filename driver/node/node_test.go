@@ -323,6 +323,24 @@ func TestDeadMounts(t *testing.T) {
 	}
 }
 
+// A program in the pod still has a file open on it.
+func TestDeadMountInUse(t *testing.T) {
+	r := newRig(t, 64*mib)
+	v := mounted(multi, "ext4")
+	r.must(stage(r, v))
+	r.must(publish(r, v, target, false))
+	release, err := r.host.Hold(target)
+	r.must(err)
+	defer release()
+	r.code(unpublish(r, target), codes.Internal, "busy")
+	r.must(r.host.DetachDisk(context.Background(), wwn))
+	r.must(unpublish(r, target))
+	r.must(unstage(r))
+	if m := r.mounts(); len(m) != 0 {
+		t.Fatalf("left mounted: %v", m)
+	}
+}
+
 func TestDeadBlockPublish(t *testing.T) {
 	ctx := context.Background()
 	r := newRig(t, 64*mib)

@@ -155,6 +155,20 @@ func realLife(t *testing.T, s *node.Service, h *host.Real, disks disk.Store, nam
 	must(unstage(s))
 	must(h.DetachDisk(ctx, wwn))
 
+	// Pulled while it was staged, and back under another name.
+	attach(name)
+	must(stage(s, c))
+	must(h.DetachDisk(ctx, wwn))
+	attach(name)
+	must(stage(s, c))
+	must(publish(s, c, target, false))
+	if b, err := h.ReadAt(file(target), 0, 5); err != nil || string(b) != "hello" {
+		t.Fatalf("back again: reads %q, %v", b, err)
+	}
+	must(unpublish(s, target))
+	must(unstage(s))
+	must(h.DetachDisk(ctx, wwn))
+
 	// Restored to a larger disk, which works on any kernel.
 	must(disks.Snapshot(name, "s"))
 	must(disks.Restore(name, "s", name+"-large", 1024*mib))
