@@ -40,8 +40,12 @@ func TestLifeOfAPod(t *testing.T) {
 				if err != nil || string(got) != "hello" {
 					t.Fatalf("read %q, %v", got, err)
 				}
+				ended := time.Now()
 				r.deletePod("p1")
 				r.until("pod gone", func() bool { return r.phase("p1") == "" })
+				if d := time.Since(ended); d > time.Second {
+					t.Errorf("gone after %v", d)
+				}
 				r.clean()
 				want := []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"}
 				if got := r.driver.order(); !slices.Equal(got, want) {

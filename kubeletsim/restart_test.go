@@ -1,6 +1,7 @@
 package kubeletsim_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -153,6 +154,56 @@ func TestPowerLoss(t *testing.T) {
 		}
 		r.deletePod("p1")
 		r.clean()
+	})
+}
+
+// After a power loss publishing fails for good: what is needed to unpublish
+// what the last life published must not be removed (csi_mounter.go, SetUpAt).
+func TestPublishFailsAfterPowerLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.up()
+		r.volume("v1")
+		r.create(pod("p1", "v1", false))
+		r.running("p1")
+		r.stopKubelet()
+		if err := errors.Join(r.host.PowerOff(), r.host.PowerOn()); err != nil {
+			t.Fatal(err)
+		}
+		r.driver.forget()
+		for range 4 {
+			r.driver.failNext("NodePublishVolume", status.Error(codes.Internal, "no"))
+		}
+		r.startKubelet()
+		r.until("tried three times", func() bool { return len(r.driver.made("NodePublishVolume")) == 3 })
+		r.deletePod("p1")
+		r.clean()
+		if len(r.driver.made("NodeUnpublishVolume")) != 1 {
+			t.Errorf("calls %v", r.driver.order())
+		}
+	})
+}
+
+// A file where only directories should be is never removed.
+func TestStrayFileIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.up()
+		r.volume("v1")
+		r.create(pod("p1", "v1", false))
+		r.running("p1")
+		p := must(store.Get[corev1.Pod](r.client, "default", "p1"))
+		r.stopKubelet()
+		dir := fmt.Sprintf("%s/pods/%s/volumes/kubernetes.io~csi/pv-v1", kubeletDir, p.UID)
+		if err := errors.Join(r.host.Mounter().Unmount(dir+"/mount"), r.host.WriteFile(dir+"/mount/precious", []byte("x"), 0o600),
+			r.host.Remove(dir+"/vol_data.json"), r.client.DeleteNow(r.ctx, p)); err != nil {
+			t.Fatal(err)
+		}
+		r.startKubelet()
+		time.Sleep(5 * time.Minute)
+		if _, err := r.host.Stat(dir + "/mount/precious"); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

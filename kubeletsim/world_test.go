@@ -212,25 +212,21 @@ func TestWorldWaits(t *testing.T) {
 		return out
 	}
 	s := testSpec(0)
-	w := newWorld(time.Second, time.Second)
-	v := w.attached(s.unique(), s, attachUncertain, "")
-	w.setPod(s.unique(), "p", s, uncertain)
-	for _, step := range []struct {
-		what string
-		do   func()
+	for _, c := range []struct {
+		pods bool
+		a    attachability
 		want []opName
-	}{
-		{"found on disk", func() {}, nil},
-		{"pods known", func() { w.populated = true }, nil},
-		{"attachment known", func() { v.attachability = attachable }, []opName{opUnmount}},
-	} {
-		step.do()
-		if got := names(w); !slices.Equal(got, step.want) {
-			t.Errorf("%s: %v, want %v", step.what, got, step.want)
+	}{{false, attachUncertain, nil}, {true, attachUncertain, nil}, {false, attachable, nil}, {true, attachable, []opName{opUnmount}}} {
+		w := newWorld(time.Second, time.Second)
+		w.populated = c.pods
+		w.attached(s.unique(), s, c.a, "")
+		w.setPod(s.unique(), "p", s, uncertain)
+		if got := names(w); !slices.Equal(got, c.want) {
+			t.Errorf("pods known %v, attachment %v: %v, want %v", c.pods, c.a, got, c.want)
 		}
 	}
 
-	w = newWorld(time.Second, time.Second)
+	w := newWorld(time.Second, time.Second)
 	w.populated = true
 	for _, step := range []struct {
 		what string
