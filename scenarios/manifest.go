@@ -89,7 +89,7 @@ func claimsOf(p *corev1.Pod) (names []string) {
 }
 
 // wait is how long an object of the user's may take to get ready.
-const wait = 30 * time.Second
+const wait = 10 * time.Second
 
 func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 	do := func(what string, f func(context.Context) error) error {

@@ -43,8 +43,8 @@ type Lab struct {
 	// alarm ends when an observation breaks an invariant for good.
 	alarm context.Context
 	ring  context.CancelFunc
-	wg     sync.WaitGroup
-	dir    *stateDir // nil in a bubble
+	wg    sync.WaitGroup
+	dir   *stateDir // nil in a bubble
 
 	in      *fault.Interceptor
 	disks   *mutableDisks
