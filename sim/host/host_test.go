@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
@@ -26,7 +27,14 @@ import (
 func TestMain(m *testing.M) {
 	host.Main()
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-	os.Exit(m.Run())
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 func must(t testing.TB, err error) {
@@ -325,8 +333,10 @@ func TestIdentity(t *testing.T) {
 		if h.Kind() != w.kind || h.Name() != "node-1" {
 			t.Errorf("%s %s", h.Kind(), h.Name())
 		}
-		if h.Supports("time travel") == nil {
-			t.Error("supports time travel")
+		for feature, want := range map[string]bool{"time travel": false, "ext4": true, "block": true, "grow-online:nofs": false, "nofs": false} {
+			if err := h.Supports(feature); (err == nil) != want || err != nil && err.Error() == "" {
+				t.Errorf("supports %s: %v", feature, err)
+			}
 		}
 	})
 	serial, uuid := host.DMI("4237d5c8-1a2b-3c4d-5e6f-708192a3b4c5")

@@ -139,6 +139,7 @@ func (o *output) wait(t testing.TB, text string) string {
 		}
 	}
 	go io.Copy(io.Discard, o.r)
+	t.Cleanup(func() { o.w.Close() })
 	return all.String()
 }
 
@@ -429,4 +430,15 @@ func TestStaleLoopWritesNowhere(t *testing.T) {
 	}
 	must(t, h2.Mounter().Unmount(staging))
 	must(t, h.Mounter().Unmount(staging))
+}
+
+func BenchmarkRealNode(b *testing.B) {
+	if err := realSupported(); err != nil {
+		b.Skip(err)
+	}
+	dir := shortTempDir(b)
+	for b.Loop() {
+		h := newReal(b, "n", filepath.Join(dir, "n"))
+		must(b, h.Close())
+	}
 }
