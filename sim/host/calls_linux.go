@@ -56,7 +56,9 @@ func (h *Real) listenForCalls() error {
 		if _, err := findTool(name); err != nil {
 			continue // the node lacks it
 		}
-		if err := os.Symlink(self, filepath.Join(h.commandDir(), name)); err != nil && !errors.Is(err, os.ErrExist) {
+		link := filepath.Join(h.commandDir(), name)
+		_ = os.Remove(link) // an earlier binary's
+		if err := os.Symlink(self, link); err != nil {
 			return fmt.Errorf("host: %w", err)
 		}
 	}

@@ -79,8 +79,9 @@ type Host interface {
 	// AttachDisk plugs a SCSI disk in: it shows up as /dev/disk/by-id/wwn-0x<wwn>
 	// (a link to the device node). wwn is 32 lower case hex digits.
 	AttachDisk(ctx context.Context, wwn string, img disk.Image) error
-	// DetachDisk pulls a disk, mounted or not. I/O on what is still open or
-	// mounted fails from then on where the host can make it fail.
+	// DetachDisk pulls a disk, mounted or not. I/O on what is still mounted
+	// fails with EIO from then on, and what was not synced is lost; its name
+	// (/dev/sdX) is given to another disk once it is unmounted.
 	DetachDisk(ctx context.Context, wwn string) error
 	// ResizeDisk makes the device show the image's present size, as a SCSI
 	// bus rescan does.

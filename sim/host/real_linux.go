@@ -434,13 +434,17 @@ func (h *Real) PowerOff() error {
 	for _, p := range procs {
 		p.Kill()
 	}
+	if len(procs) > 0 {
+		// What they have started, which may hold their output open.
+		killMarked(h.cfg.Dir)
+	}
 	for _, p := range procs {
 		<-p.done
 	}
 	h.life.Lock()
 	defer h.life.Unlock()
 	if len(procs) > 0 {
-		// What they have started and left behind.
+		// What they have started at the last moment.
 		killMarked(h.cfg.Dir)
 	}
 	return h.halt()

@@ -243,6 +243,16 @@ func TestProcess(t *testing.T) {
 	must(t, h.PowerOff())
 	killed(p)
 	must(t, h.PowerOn())
+	// A grandchild that holds the output doesn't keep the power on.
+	o := newOutput()
+	must1(h.StartProcess(ctx, []string{"sh", "-c", "setsid sleep 1000 & echo up; wait"}, nil, o.w, o.w))(t)
+	o.wait(t, "up")
+	start := time.Now()
+	must(t, h.PowerOff())
+	if d := time.Since(start); d > 1900*time.Millisecond {
+		t.Errorf("power off took %v", d)
+	}
+	must(t, h.PowerOn())
 	p = stay()
 	must(t, h.Close())
 	killed(p)
