@@ -2,6 +2,7 @@ package cnsface
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +36,15 @@ func TestVirtualTime(t *testing.T) {
 		if took := time.Since(start); took != 10*time.Minute {
 			t.Errorf("took %v", took)
 		}
+		for i := range 4 { // side by side: the calls return at once
+			m.CnsCreateVolume(f.request(), &cnstypes.CnsCreateVolume{CreateSpecs: []cnstypes.CnsVolumeCreateSpec{{Name: fmt.Sprint("b", i), VolumeType: "BLOCK",
+				Metadata:             cnstypes.CnsVolumeMetadata{ContainerCluster: cnstypes.CnsContainerCluster{ClusterId: "k1"}},
+				BackingObjectDetails: &cnstypes.CnsBlockBackingDetails{CnsBackingObjectDetails: cnstypes.CnsBackingObjectDetails{CapacityInMb: 1}}}}})
+		}
+		f.wg.Wait()
+		if took := time.Since(start); took != 20*time.Minute || len(f.Volumes()) != 5 {
+			t.Errorf("took %v, %d volumes", took, len(f.Volumes()))
+		}
 		state := func(ref vim.ManagedObjectReference) vim.TaskInfoState { return f.inv.vim.Get(ref).(*task).Info.State }
 		slow := m.CnsExtendVolume(f.request(), &cnstypes.CnsExtendVolume{ExtendSpecs: []cnstypes.CnsVolumeExtendSpec{{VolumeId: volumeID(id), CapacityInMb: 2}}}).(*methods.CnsExtendVolumeBody).Res.Returnval
 		hung := m.CnsQueryAsync(f.request(), &cnstypes.CnsQueryAsync{}).(*methods.CnsQueryAsyncBody).Res.Returnval
@@ -48,7 +58,7 @@ func TestVirtualTime(t *testing.T) {
 			t.Errorf("%s", state(hung))
 		}
 		f.Close()
-		if state(slow) != vim.TaskInfoStateRunning || time.Since(start) != 10*time.Minute {
+		if state(slow) != vim.TaskInfoStateRunning || time.Since(start) != 20*time.Minute {
 			t.Error("Close waited for the task, or it ended")
 		}
 		m.CnsQueryAsync(f.request(), &cnstypes.CnsQueryAsync{}) // too late: nothing runs

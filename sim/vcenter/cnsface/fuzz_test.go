@@ -66,12 +66,7 @@ func FuzzSOAP(f *testing.F) {
 		f.Fatal(err)
 	}
 	defer face.Close()
-	model := simulator.VPX()
-	model.Host, model.ClusterHost, model.Machine = 0, 1, 2
-	if err := model.Create(); err != nil {
-		f.Fatal(err)
-	}
-	defer model.Remove()
+	model := SmallModel(f, 1)
 	if err := face.Install(model.Service); err != nil {
 		f.Fatal(err)
 	}

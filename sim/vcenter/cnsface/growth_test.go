@@ -20,13 +20,7 @@ func bare(t testing.TB, cfg Config) (*Face, *manager) {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Close)
-	model := simulator.VPX()
-	model.Host, model.ClusterHost, model.Machine = 0, 1, 2
-	if err := model.Create(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(model.Remove)
-	if err := f.Install(model.Service); err != nil {
+	if err := f.Install(SmallModel(t, 1).Service); err != nil {
 		t.Fatal(err)
 	}
 	return f, &manager{govcns.CnsVolumeManagerInstance, f}

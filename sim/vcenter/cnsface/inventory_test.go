@@ -222,12 +222,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	m := simulator.VPX()
-	if err := m.Create(); err != nil {
-		t.Fatal(err)
-	}
-	defer m.Remove()
-	if err := f.Install(m.Service); err == nil || !strings.Contains(err.Error(), "datastore-that-is-no-more") {
+	if err := f.Install(cnsface.SmallModel(t, 1).Service); err == nil || !strings.Contains(err.Error(), "datastore-that-is-no-more") {
 		t.Errorf("a state that doesn't fit: %v", err)
 	}
 }

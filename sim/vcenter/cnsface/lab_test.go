@@ -53,13 +53,7 @@ func newLab(t *testing.T, change ...func(*cnsface.Config)) *lab {
 	if l.face, err = cnsface.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	l.model = simulator.VPX()
-	l.model.Datastore = 2
-	l.model.Host, l.model.ClusterHost, l.model.Machine = 0, 1, 2
-	if err := l.model.Create(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.model.Remove)
+	l.model = cnsface.SmallModel(t, 2)
 	if err := l.face.Install(l.model.Service); err != nil {
 		t.Fatal(err)
 	}

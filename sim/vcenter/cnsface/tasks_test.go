@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/vmware/govmomi/cns/methods"
 	cnstypes "github.com/vmware/govmomi/cns/types"
@@ -63,31 +62,6 @@ func TestTasksArePruned(t *testing.T) {
 		t.Errorf("the oldest task: %v", err)
 	}
 	l.task(tasks[4])
-}
-
-// TestLatency: two tasks run side by side, and the calls return at once.
-func TestLatency(t *testing.T) {
-	t.Parallel()
-	const d = 300 * time.Millisecond
-	l := newLab(t, func(c *cnsface.Config) { c.Latency = map[string]time.Duration{"CnsCreateVolume": d} })
-	start := time.Now()
-	var tasks []*object.Task
-	for i := range 4 {
-		task, err := l.cns.CreateVolume(l.ctx, []cnstypes.CnsVolumeCreateSpec{l.spec(fmt.Sprint("pvc-", i), 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tasks = append(tasks, task)
-	}
-	if l.task(tasks[0]).State != vim.TaskInfoStateRunning {
-		t.Error("not running")
-	}
-	for _, task := range tasks {
-		l.ok(l.wait(task, nil))
-	}
-	if took := time.Since(start); took < d || took > 3*d {
-		t.Errorf("4 tasks of %v took %v", d, took)
-	}
 }
 
 // TestSideBySide: many clients at once, and each volume attached at most once.
