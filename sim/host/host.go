@@ -77,7 +77,8 @@ type Host interface {
 	Supports(feature string) error
 
 	// AttachDisk plugs a SCSI disk in: it shows up as /dev/disk/by-id/wwn-0x<wwn>
-	// (a link to the device node). wwn is 32 lower case hex digits.
+	// (a link to the device node). wwn is 32 lower case hex digits. The caller
+	// closes the image, after the detach.
 	AttachDisk(ctx context.Context, wwn string, img disk.Image) error
 	// DetachDisk pulls a disk, mounted or not. I/O on what is still mounted
 	// fails with EIO from then on, and what was not synced is lost; its name
