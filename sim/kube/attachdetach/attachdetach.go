@@ -78,6 +78,7 @@ type Controller struct {
 	byVA     map[string]string              // name of a VolumeAttachment -> volume
 	onNode   map[string]map[string]struct{} // node -> volumes with an attachment there
 	reported map[string]map[string]struct{} // node -> volumes that its status lists as attached
+	dirty    map[string]bool                // nodes whose status does not say so yet
 	lastSeen map[string]*corev1.Node        // the newest version of a node that an event showed
 }
 
@@ -94,7 +95,7 @@ func New(cfg Config) *Controller {
 	}
 	return &Controller{c: cfg.Client, timers: *t, noForce: cfg.DisableForceDetach, log: cfg.Log,
 		volumes: map[string]*volume{}, byVA: map[string]string{}, onNode: map[string]map[string]struct{}{},
-		reported: map[string]map[string]struct{}{}, lastSeen: map[string]*corev1.Node{}}
+		reported: map[string]map[string]struct{}{}, dirty: map[string]bool{}, lastSeen: map[string]*corev1.Node{}}
 }
 
 // AttachmentName is the name of the VolumeAttachment of a volume on a node:

@@ -2,6 +2,7 @@ package attachdetach_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,13 +13,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/kube/attachdetach"
 	"github.com/csilab/csilab/sim/kube/controller"
 	"github.com/csilab/csilab/sim/kube/store"
+	"github.com/csilab/csilab/sim/ledger"
 )
 
 var ctx = context.Background()
@@ -585,4 +589,101 @@ func TestNodeStatusFirst(t *testing.T) {
 			t.Errorf("order %v", order)
 		}
 	})
+}
+
+// Writes that the API server refuses are tried again, with back-off where the
+// original has one.
+func TestAPIErrors(t *testing.T) {
+	for _, tc := range []struct {
+		op    string
+		first int
+		want  []string
+	}{
+		{"create volumeattachments", 3, []string{"3.5s attach v to n1", "1m0s detach v from n1"}}, // 0.5 + 1 + 2 s
+		{"delete volumeattachments", 3, []string{"0s attach v to n1", "1m3.5s detach v from n1"}},
+		{"update-status nodes", 3, []string{"0s attach v to n1", "1m0s detach v from n1"}},
+	} {
+		t.Run(tc.op, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				plan := &fault.Plan{}
+				rule := plan.Arm(fault.Rule{Name: "refused", Hop: ledger.Kube, Component: attachdetach.Actor, Op: tc.op, First: tc.first,
+					Do: fault.Error(apierrors.NewInternalError(errors.New("etcdserver: request timed out")))})
+				w := &world{T: t, s: store.New(1, &fault.Interceptor{Plan: plan}), begin: time.Now()}
+				w.c = w.s.Client("test")
+				w.start("attacher", w.attacher)
+				w.startController()
+				w.node("n1")
+				w.volume("v")
+				p := w.pod("p", "n1", "v")
+				got := w.after(time.Minute)
+				if l := w.attached("n1"); !slices.Equal(l, []string{"v"}) {
+					t.Errorf("node lists %v", l)
+				}
+				w.gone(p)
+				got = append(got, w.after(time.Minute)...)
+				w.want(got, tc.want...)
+				if l := w.attached("n1"); len(l) != 0 || w.vas() != 0 || rule.Fired() != tc.first {
+					t.Errorf("node lists %v, %d attachments, refused %d times", l, w.vas(), rule.Fired())
+				}
+			})
+		})
+	}
+}
+
+// The controller dies at each of its writes, before or after the commit; the
+// next one finds out and goes on.
+func TestCrashAtEachWrite(t *testing.T) {
+	for _, op := range []string{"create volumeattachments", "update-status nodes", "delete volumeattachments"} {
+		for _, phase := range []fault.Phase{fault.Before, fault.After} {
+			for nth := 1; nth <= 2; nth++ {
+				t.Run(fmt.Sprintf("%s/%s/%d", op, phase, nth), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						plan := &fault.Plan{}
+						plan.Arm(fault.Rule{Name: "crash", Hop: ledger.Kube, Component: attachdetach.Actor, Op: op, Phase: phase, Nth: nth, Do: fault.Error(fault.ErrCrashed)})
+						w := &world{T: t, s: store.New(1, &fault.Interceptor{Plan: plan}), begin: time.Now()}
+						w.c = w.s.Client("test")
+						w.start("attacher", w.attacher)
+						w.start("controller", func(ctx context.Context) error { // restarted one second after each crash
+							for {
+								err := attachdetach.New(attachdetach.Config{Client: w.s.Client(attachdetach.Actor)}).Run(ctx)
+								if !errors.Is(err, fault.ErrCrashed) {
+									return err
+								}
+								select {
+								case <-time.After(time.Second):
+								case <-ctx.Done():
+									return nil
+								}
+							}
+						})
+						w.node("n1")
+						w.node("n2")
+						w.volume("v")
+						p := w.pod("p", "n1", "v")
+						w.after(10 * time.Second)
+						w.inUse("n1", "v")
+						w.gone(p)
+						q := w.pod("q", "n2", "v")
+						w.after(10 * time.Second)
+						if w.vas() != 1 {
+							t.Errorf("%d attachments: the volume is mounted on n1", w.vas())
+						}
+						w.inUse("n1")
+						w.after(10 * time.Second)
+						if l := w.attached("n2"); !slices.Equal(l, []string{"v"}) || len(w.attached("n1")) != 0 {
+							t.Errorf("n1 lists %v, n2 %v", w.attached("n1"), l)
+						}
+						w.gone(q)
+						w.after(time.Minute)
+						w.ready("n1", corev1.ConditionTrue) // heartbeats
+						w.ready("n2", corev1.ConditionTrue)
+						w.after(time.Minute)
+						if w.vas() != 0 || len(w.attached("n2")) != 0 {
+							t.Errorf("%d attachments left, n2 lists %v", w.vas(), w.attached("n2"))
+						}
+					})
+				})
+			}
+		}
+	}
 }

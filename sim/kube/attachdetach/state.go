@@ -2,6 +2,7 @@ package attachdetach
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -102,6 +103,7 @@ func (a *Controller) forget(v *volume, node string) {
 	delete(a.byVA, AttachmentName(v.handle, v.driver, node))
 	drop(a.onNode, node, v.name)
 	drop(a.reported, node, v.name)
+	a.dirty[node] = true
 }
 
 // tidy forgets a volume of which nothing is left to remember.
@@ -117,6 +119,7 @@ func (a *Controller) report(node, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	put(a.reported, node, name)
+	a.dirty[node] = true
 }
 
 func (a *Controller) unreport(node, name string) (was bool) {
@@ -124,6 +127,7 @@ func (a *Controller) unreport(node, name string) (was bool) {
 	defer a.mu.Unlock()
 	_, was = a.reported[node][name]
 	drop(a.reported, node, name)
+	a.dirty[node] = true
 	return was
 }
 
@@ -133,6 +137,7 @@ func (a *Controller) writeNode(ctx context.Context, node string) error {
 	list := func() []corev1.AttachedVolume {
 		a.mu.Lock()
 		defer a.mu.Unlock()
+		delete(a.dirty, node) // a change from here on makes it dirty again
 		var out []corev1.AttachedVolume
 		for name := range a.reported[node] {
 			out = append(out, corev1.AttachedVolume{Name: corev1.UniqueVolumeName(name)})
@@ -155,7 +160,25 @@ func (a *Controller) writeNode(ctx context.Context, node string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
+	if err != nil {
+		a.mu.Lock()
+		a.dirty[node] = true
+		a.mu.Unlock()
+	}
 	return err
+}
+
+// writeDirty repeats the writes of nodes' status that failed.
+func (a *Controller) writeDirty(ctx context.Context) error {
+	a.mu.Lock()
+	nodes := slices.Sorted(maps.Keys(a.dirty))
+	a.mu.Unlock()
+	for _, n := range nodes {
+		if err := a.writeNode(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func put(m map[string]map[string]struct{}, k, v string) {

@@ -141,6 +141,9 @@ func (a *Controller) sync(ctx context.Context, name string) (time.Duration, erro
 	defer a.tidy(v)
 	s := &step{Controller: a, v: v, now: time.Now()}
 	s.want = a.desire(v)
+	if err := a.writeDirty(ctx); err != nil { // from a pass before that could not
+		return 0, err
+	}
 	for _, k := range slices.Sorted(maps.Keys(v.ops)) {
 		if err := s.finish(ctx, v.ops[k]); err != nil {
 			return 0, err

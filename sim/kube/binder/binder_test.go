@@ -139,6 +139,13 @@ func TestStaticVolume(t *testing.T) {
 		if got := getClaim(t, c, "a").Spec.VolumeName; got != "big" {
 			t.Errorf("bound to %q", got)
 		}
+		if _, err := store.Modify(ctx, c, "", "small", func(v *corev1.PersistentVolume) error { v.Labels = map[string]string{"looked": "at"}; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if v := getVolume(t, c, "small"); v.Status.Phase != corev1.VolumeReleased || v.Spec.ClaimRef == nil {
+			t.Errorf("a claim of the same name took the released volume's place: %+v", v)
+		}
 		// An administrator makes it available again by removing the claimRef.
 		if _, err := store.Modify(ctx, c, "", "small", func(v *corev1.PersistentVolume) error { v.Spec.ClaimRef = nil; return nil }); err != nil {
 			t.Fatal(err)

@@ -22,6 +22,9 @@ import (
 // podClaims are a pod's claims (volumebinding/binder.go:836).
 type podClaims struct {
 	all, bound, delayed []*corev1.PersistentVolumeClaim
+	// free are the volumes that a delayed claim could take, by claim: those of
+	// no claim and those reserved for it.
+	free map[string][]*corev1.PersistentVolume
 }
 
 // claims sorts a pod's claims; the error says why the pod can't run anywhere
@@ -53,6 +56,13 @@ func (s *Scheduler) claims(p *corev1.Pod) (podClaims, error) {
 			return cl, errors.New(reasonUnbound)
 		}
 		cl.delayed = append(cl.delayed, c)
+	}
+	if len(cl.delayed) > 0 {
+		free := store.ListBy[corev1.PersistentVolume](s.c, store.VolumesByClaim, "")
+		cl.free = map[string][]*corev1.PersistentVolume{}
+		for _, c := range cl.delayed {
+			cl.free[store.Key(c)] = append(store.ListBy[corev1.PersistentVolume](s.c, store.VolumesByClaim, store.Key(c)), free...)
+		}
 	}
 	return cl, nil
 }
@@ -103,8 +113,7 @@ func (s *Scheduler) fitVolumes(cl podClaims, n *corev1.Node) (*assumption, []str
 	})
 	chosen := s.assumedVolumes()
 	for _, c := range match {
-		pvs := store.ListBy[corev1.PersistentVolume](s.c, store.VolumesByClass, volumehelpers.GetPersistentVolumeClaimClass(c))
-		pv, err := volumehelpers.FindMatchingVolume(c, pvs, n, chosen, true, true)
+		pv, err := volumehelpers.FindMatchingVolume(c, cl.free[store.Key(c)], n, chosen, true, true)
 		if err != nil {
 			return nil, append(reasons, err.Error())
 		}
