@@ -326,7 +326,7 @@ func TestNodePoweredOff(t *testing.T) {
 		time.Sleep(1)
 		w.want("p", "n1", "Terminating")
 		w.pod("q", "a")
-		w.did(30 * time.Minute)
+		w.did(10 * time.Minute)
 		w.want("p", "n1", "Terminating")
 		w.want("q", "n2", corev1.PodPending)
 		w.mu.Lock()
