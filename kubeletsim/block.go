@@ -66,8 +66,8 @@ func (k *Kubelet) mapVolume(ctx context.Context, op operation) error {
 	if err := k.mapDevice(real, op); err != nil {
 		return fail("MapVolume.MapBlockVolume failed", err)
 	}
-	k.event(ctx, op.pod, normal, "SuccessfulMountVolume", fmt.Sprintf("MapVolume.MapPodDevice succeeded for volume %q globalMapPath %q", op.spec.name(), global))
-	k.event(ctx, op.pod, normal, "SuccessfulMountVolume", fmt.Sprintf("MapVolume.MapPodDevice succeeded for volume %q volumeMapPath %q", op.spec.name(), k.dirs.blockPodDir(op.uid)))
+	k.event(op.pod, normal, "SuccessfulMountVolume", fmt.Sprintf("MapVolume.MapPodDevice succeeded for volume %q globalMapPath %q", op.spec.name(), global))
+	k.event(op.pod, normal, "SuccessfulMountVolume", fmt.Sprintf("MapVolume.MapPodDevice succeeded for volume %q volumeMapPath %q", op.spec.name(), k.dirs.blockPodDir(op.uid)))
 	staging := ""
 	if dev != mounted { // operation_generator.go:1115: known only if staged just now
 		staging = k.dirs.blockStage(op.innerName)

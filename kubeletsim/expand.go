@@ -73,8 +73,8 @@ func (k *Kubelet) expandInUse(ctx context.Context, op operation) error {
 func (k *Kubelet) nodeExpand(ctx context.Context, op operation, pvc *corev1.PersistentVolumeClaim, have, want resource.Quantity, volumePath, staging string) (done bool, size resource.Quantity, err error) {
 	if op.spec.readOnly {
 		msg := fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", op.spec.name())
-		k.event(ctx, op.pod, warning, "FileSystemResizeFailed", msg)
-		k.event(ctx, pvc, warning, "FileSystemResizeFailed", msg)
+		k.event(op.pod, warning, "FileSystemResizeFailed", msg)
+		k.event(pvc, warning, "FileSystemResizeFailed", msg)
 		return true, have, nil
 	}
 	resizing := pvc.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
@@ -217,8 +217,8 @@ func (k *Kubelet) noExpandInUse(n volumeName) {
 
 func (k *Kubelet) expandSucceeded(ctx context.Context, op operation, pvc *corev1.PersistentVolumeClaim) {
 	msg := fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", op.spec.name(), k.cfg.NodeName)
-	k.event(ctx, op.pod, normal, "FileSystemResizeSuccessful", msg)
-	k.event(ctx, pvc, normal, "FileSystemResizeSuccessful", msg)
+	k.event(op.pod, normal, "FileSystemResizeSuccessful", msg)
+	k.event(pvc, normal, "FileSystemResizeSuccessful", msg)
 }
 
 // resizeFinished gives the claim its new capacity and clears what told of the

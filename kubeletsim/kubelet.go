@@ -315,7 +315,7 @@ func (k *Kubelet) runOperation(ctx context.Context, op operation) {
 	if err != nil && ctx.Err() == nil {
 		k.log.Error("volume operation failed", "operation", op.name, "volume", op.volume, "pod", op.uid, "error", err)
 		if reason != "" {
-			k.event(ctx, op.pod, warning, reason, err.Error())
+			k.event(op.pod, warning, reason, err.Error())
 		}
 	}
 	k.mu.Lock()
@@ -383,7 +383,8 @@ type eventRecord struct {
 }
 
 // event queues an Event object; like kubelet's recorder it never blocks.
-func (k *Kubelet) event(_ context.Context, about store.Object, kind, reason, msg string) {
+func (k *Kubelet) event(about store.Object, kind, reason, msg string) {
+	about = about.DeepCopyObject().(store.Object) // the caller's may change
 	k.mu.Lock()
 	k.events = append(k.events, eventRecord{about, kind, reason, msg})
 	k.mu.Unlock()

@@ -199,7 +199,7 @@ func (k *Kubelet) syncPod(ctx context.Context, w *podWorker) error {
 		// On a timeout kubelet says nothing; what failed has its own event.
 		if failed != nil {
 			err := fmt.Errorf("unmounted volumes=%v, unattached volumes=%v, failed to process volumes=%v: %w", unmounted, unattached, notProcessed, failed)
-			k.event(ctx, pod, warning, "FailedMount", fmt.Sprintf("Unable to attach or mount volumes: %v", err))
+			k.event(pod, warning, "FailedMount", fmt.Sprintf("Unable to attach or mount volumes: %v", err))
 			return err
 		}
 		select {
@@ -219,7 +219,7 @@ func (k *Kubelet) startContainers(ctx context.Context, w *podWorker, pod *corev1
 	k.mu.Unlock()
 	if !running {
 		if err := k.makeDirs(w.uid, pod); err != nil {
-			k.event(ctx, pod, warning, "Failed", fmt.Sprintf("Error: %v", err))
+			k.event(pod, warning, "Failed", fmt.Sprintf("Error: %v", err))
 			return err
 		}
 		k.mu.Lock()
