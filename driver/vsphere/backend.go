@@ -62,6 +62,7 @@ type Backend struct {
 	mu       sync.Mutex
 	config   Config
 	current  *session
+	retired  *session // the one before, whose last calls may still end
 	pending  *loginAttempt
 	lastErr  error     // of the last login, nil after a good one
 	notUntil time.Time // no login before
@@ -113,10 +114,17 @@ func New(ctx context.Context, opt Options) (*Backend, error) {
 // that the backend started.
 func (b *Backend) Close(ctx context.Context) error {
 	b.mu.Lock()
-	s := b.current
-	b.current = nil
+	s, old := b.current, b.retired
+	b.current, b.retired = nil, nil
 	b.mu.Unlock()
 	b.cancel()
+	defer func() {
+		for _, x := range []*session{s, old} {
+			if x != nil {
+				x.vim.CloseIdleConnections()
+			}
+		}
+	}()
 	var err error
 	if s != nil {
 		err = s.logout(ctx)

@@ -132,7 +132,7 @@ func (b *Backend) run(ctx context.Context, o operation) (out *outcome, err error
 	rec := record.Record{Key: o.subject, Op: o.name, Backend: c.VCenter.Host, OpID: b.opID(o.subject, o.name, began),
 		Began: began, Params: o.params}
 	if err := b.records.Put(ctx, rec); err != nil {
-		return nil, controller.Errorf(controller.Unavailable, "%s: operation record: %w", o.name, err)
+		return nil, recordError(err)
 	}
 	// The start doesn't end with the caller: its reply names the task.
 	sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -157,6 +157,14 @@ func (b *Backend) run(ctx context.Context, o operation) (out *outcome, err error
 		b.log.Error("operation record without its task", "operation", o.name, "subject", o.subject, "task", ref.Value, "error", err)
 	}
 	return b.finish(ctx, rec)
+}
+
+// recordError is for a store that fails. Nothing is begun without a record.
+func recordError(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("operation record: %w", err)
+	}
+	return controller.Errorf(controller.Unavailable, "operation record: %w", err)
 }
 
 // finish waits for the task of a record and removes the record.
@@ -205,7 +213,7 @@ func (b *Backend) settle(ctx context.Context, subject string, patient bool) (*ou
 	case errors.Is(err, record.ErrNotFound):
 		return nil, nil
 	case err != nil:
-		return nil, controller.Errorf(controller.Unavailable, "operation record: %w", err)
+		return nil, recordError(err)
 	case rec.Done:
 		return nil, nil
 	}
@@ -229,7 +237,7 @@ func (b *Backend) settle(ctx context.Context, subject string, patient bool) (*ou
 			return nil, b.records.Delete(ctx, subject)
 		}
 		if err := b.records.Put(ctx, rec); err != nil {
-			return nil, controller.Errorf(controller.Unavailable, "operation record: %w", err)
+			return nil, recordError(err)
 		}
 	}
 	out, err := b.finish(ctx, rec)

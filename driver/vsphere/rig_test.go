@@ -46,7 +46,7 @@ func newRig(t *testing.T, cfg vcenter.Config, opt func(*options)) *rig {
 	t.Helper()
 	r := &rig{t: t, plan: &fault.Plan{Seed: 1}, led: &ledger.Ledger{}, records: record.NewMemory(), opt: opt}
 	var cancel context.CancelFunc
-	r.ctx, cancel = context.WithTimeout(context.Background(), 60*time.Second)
+	r.ctx, cancel = context.WithTimeout(context.Background(), 8*time.Minute)
 	t.Cleanup(cancel)
 	r.in = &fault.Interceptor{Plan: r.plan, Ledger: r.led, OnCrash: func(string) {
 		r.mu.Lock()

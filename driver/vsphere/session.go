@@ -138,14 +138,20 @@ func (b *Backend) login(a *loginAttempt, c Config) {
 	b.log.Info("logged in", "vcenter", c.VCenter.Host, "version", a.s.vim.ServiceContent.About.Version)
 }
 
-// drop forgets a session that turned out dead.
+// drop forgets a session that turned out dead. Its last calls end by
+// themselves; the connections that they leave are closed with the next drop.
 func (b *Backend) drop(s *session) {
 	b.mu.Lock()
+	var old *session
 	if b.current == s {
 		b.current = nil
+		old, b.retired = b.retired, s
 	}
 	b.mu.Unlock()
 	s.vim.CloseIdleConnections()
+	if old != nil {
+		old.vim.CloseIdleConnections()
+	}
 }
 
 func (b *Backend) open(ctx context.Context, c Config) (*session, error) {

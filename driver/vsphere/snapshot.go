@@ -109,7 +109,7 @@ func (b *Backend) CreateSnapshot(ctx context.Context, name, volume string) (_ co
 	switch {
 	case errors.Is(err, record.ErrNotFound):
 	case err != nil:
-		return controller.Snapshot{}, controller.Errorf(controller.Unavailable, "operation record: %w", err)
+		return controller.Snapshot{}, recordError(err)
 	case !strings.EqualFold(rec.Params["volume"], volume):
 		return controller.Snapshot{}, controller.Errorf(controller.AlreadyExists, "snapshot %q exists as %s, of volume %s", name, rec.Result, rec.Params["volume"])
 	}

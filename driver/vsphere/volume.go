@@ -312,7 +312,7 @@ func (c *creation) adopt(ctx context.Context, v *cnstypes.CnsVolume) error {
 	case errors.Is(err, record.ErrNotFound):
 		// Lost, or the volume is upstream's: what the backend shows must do.
 	case err != nil:
-		return controller.Errorf(controller.Unavailable, "operation record: %w", err)
+		return recordError(err)
 	case rec.Done && rec.Params["snapshot"] != c.r.Snapshot:
 		return other("source", strconv.Quote(rec.Params["snapshot"]), strconv.Quote(c.r.Snapshot))
 	case rec.Done && rec.Params["policy"] != c.p.policy:
@@ -453,7 +453,7 @@ func (b *Backend) forget(ctx context.Context, key, id string) error {
 		err = b.records.Delete(ctx, key)
 	}
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
-		return controller.Errorf(controller.Unavailable, "operation record: %w", err)
+		return recordError(err)
 	}
 	return nil
 }
