@@ -357,6 +357,9 @@ func (pc *collector) wait(ctx *simulator.Context, req *types.WaitForUpdatesEx) (
 	pc.mu.Lock()
 	if pc.gone {
 		pc.mu.Unlock()
+		if pc.ended() {
+			return nil, pc.over()
+		}
 		return nil, &types.ManagedObjectNotFound{Obj: pc.Self}
 	}
 	if pc.cancel != nil {
@@ -368,7 +371,7 @@ func (pc *collector) wait(ctx *simulator.Context, req *types.WaitForUpdatesEx) (
 	case pc.turn <- struct{}{}:
 		defer func() { <-pc.turn }()
 	case <-canceled.Done():
-		return nil, &types.RequestCanceled{}
+		return nil, pc.over()
 	}
 
 	first := req.Version == ""
@@ -399,10 +402,28 @@ func (pc *collector) wait(ctx *simulator.Context, req *types.WaitForUpdatesEx) (
 		case <-timeout:
 			return nil, nil
 		case <-pc.s.dead:
-			return nil, &types.NotAuthenticated{NoPermission: types.NoPermission{Object: &pc.Self, PrivilegeId: "System.View"}}
+			return nil, pc.over()
 		case <-canceled.Done():
-			return nil, &types.RequestCanceled{}
+			return nil, pc.over()
 		}
+	}
+}
+
+// over says why a wait has ended. The end of a session cancels its waits too.
+func (pc *collector) over() types.BaseMethodFault {
+	if pc.ended() {
+		return &types.NotAuthenticated{NoPermission: types.NoPermission{Object: &pc.Self, PrivilegeId: "System.View"}}
+	}
+	return &types.RequestCanceled{}
+}
+
+// ended says whether the session has.
+func (pc *collector) ended() bool {
+	select {
+	case <-pc.s.dead:
+		return true
+	default:
+		return false
 	}
 }
 
