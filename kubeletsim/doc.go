@@ -13,6 +13,10 @@
 // Kubelet.WriteFile for what they can do); a raw block volume is not held open
 // by a loop device (pkg/volume/util/util.go:448); subPaths are directories of
 // the volume, not bind mounts; SELinux, inline ephemeral CSI volumes, service
-// account tokens for drivers, static pods and probes are not modelled; timers
-// have no jitter.
+// account tokens for drivers, static pods, probes and the periodic update of
+// the attach limit (nodeAllocatableUpdatePeriodSeconds) are not modelled; a pod's
+// directory is removed before its object, not some time after; the Ready
+// condition's heartbeat stands for the Lease; timers have no jitter. Unlike
+// kubelet v1.37.2 a restart also finds volumes that are staged and that no pod
+// has any more, see Config.PodDirsOnly.
 package kubeletsim

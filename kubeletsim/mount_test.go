@@ -428,3 +428,27 @@ func TestAPIServerErrors(t *testing.T) {
 		})
 	}
 }
+
+// NodeUnstage has unmounted and then failed; the next pod's volume is staged
+// again before it is published (kubernetes#86360, #100182).
+func TestStagedAgainAfterAFailedUnstage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.up()
+		r.volume("v1")
+		r.create(pod("p1", "v1", false))
+		r.running("p1")
+		r.driver.after["NodeUnstageVolume"] = []error{status.Error(codes.Internal, "flush failed")}
+		r.deletePod("p1")
+		r.until("unstaged, with an error", func() bool { return len(r.driver.made("NodeUnstageVolume")) == 1 })
+		r.driver.forget()
+		r.create(pod("p2", "v1", false))
+		r.running("p2")
+		got := r.driver.order()
+		if i, j := slices.Index(got, "NodeStageVolume"), slices.Index(got, "NodePublishVolume"); i < 0 || i > j {
+			t.Errorf("calls %v", got)
+		}
+		r.deletePod("p2")
+		r.clean()
+	})
+}
