@@ -22,13 +22,13 @@ import (
 )
 
 // NodeIDAnnotation keeps the node's id on a VolumeAttachment, for a detach
-// when the CSINode is gone (pkg/controller/util.go:131).
+// when the CSINode is gone (pkg/controller/util.go:124).
 const NodeIDAnnotation = "csi.alpha.kubernetes.io/node-id"
 
 var notLabel = regexp.MustCompile("[^a-zA-Z0-9-]")
 
 // FinalizerName is the attacher's finalizer on VolumeAttachments and PVs, e.g.
-// external-attacher/csi-vsphere-vmware-com (pkg/controller/util.go:135).
+// external-attacher/csi-vsphere-vmware-com (pkg/controller/util.go:139).
 func FinalizerName(driver string) string {
 	n := notLabel.ReplaceAllString(driver, "-")
 	if n != "" && n[len(n)-1] == '-' {
@@ -61,7 +61,7 @@ func (a *Attacher) Run(ctx context.Context) error {
 		pv.Name, pv.Kinds = "pv", []string{"PersistentVolume", "VolumeAttachment"}
 		pv.Keys, pv.Reconcile, pv.Resync = h.pvKeys, plain(h.syncPV), f.Resync
 		if !s.Controller[csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME] {
-			// cmd/csi-attacher/main.go:262: nothing to call, attached at once.
+			// cmd/csi-attacher/main.go:259: nothing to call, attached at once.
 			va.Keys, va.Reconcile = sidecar.Filtered(relevant, f.Resync, plain(h.trivial))
 			return []func(context.Context) error{func(ctx context.Context) error { return controller.Run(ctx, va) }}, nil
 		}
@@ -83,7 +83,7 @@ func plain(f func(context.Context, string) error) func(context.Context, string) 
 
 // relevant says which changes of a VolumeAttachment are worked on: not those
 // of attachError and detachError, which the attacher has just made itself and
-// which would break its back-off (pkg/controller/controller.go:318).
+// which would break its back-off (pkg/controller/controller.go:316).
 func relevant(old, new *storagev1.VolumeAttachment) bool {
 	if old.ResourceVersion == new.ResourceVersion {
 		return true
@@ -143,7 +143,7 @@ func (h *handler) source(va *storagev1.VolumeAttachment) (*corev1.PersistentVolu
 
 // nodeID is the driver's id of a node: from the CSINode, or where that is gone
 // or lacks the driver, from the annotation of va, if va isn't nil
-// (pkg/controller/csi_handler.go:733).
+// (pkg/controller/csi_handler.go:747).
 func (h *handler) nodeID(node string, va *storagev1.VolumeAttachment) (string, error) {
 	n, err := store.Get[storagev1.CSINode](h.Client, "", node)
 	if err == nil {

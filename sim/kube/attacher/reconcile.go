@@ -15,7 +15,7 @@ import (
 
 // reconcileEvery compares the attachments with what the driver lists, at once
 // and then every interval, and works again on those that differ
-// (pkg/controller/csi_handler.go:121, controller.go:152).
+// (pkg/controller/csi_handler.go:126, controller.go:158).
 func (h *handler) reconcileEvery(ctx context.Context, every time.Duration, workers int) error {
 	t := time.NewTicker(every)
 	defer t.Stop()

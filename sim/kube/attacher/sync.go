@@ -44,7 +44,7 @@ func (h *handler) syncVA(ctx context.Context, name string) error {
 }
 
 // attach publishes the volume and writes what came of it into the status
-// (pkg/controller/csi_handler.go:224, 474).
+// (pkg/controller/csi_handler.go:255, 429).
 func (h *handler) attach(ctx context.Context, va *storagev1.VolumeAttachment) error {
 	published, err := h.publish(ctx, va)
 	if err != nil {
@@ -121,7 +121,7 @@ func (h *handler) publish(ctx context.Context, va *storagev1.VolumeAttachment) (
 
 // detach unpublishes the volume, whatever the last publish said. The finalizer
 // goes first, so that no second call is made for the same detach
-// (pkg/controller/csi_handler.go:575, util.go:56).
+// (pkg/controller/csi_handler.go:536, util.go:58).
 func (h *handler) detach(ctx context.Context, va *storagev1.VolumeAttachment) error {
 	err := h.unpublish(ctx, va)
 	if err == nil {
@@ -197,7 +197,7 @@ func (h *handler) trivial(ctx context.Context, name string) error {
 }
 
 // syncPV lets a PV go that is being deleted and that no VolumeAttachment needs
-// (pkg/controller/csi_handler.go:630).
+// (pkg/controller/csi_handler.go:647).
 func (h *handler) syncPV(ctx context.Context, name string) error {
 	pv, err := store.Get[corev1.PersistentVolume](h.Client, "", name)
 	if apierrors.IsNotFound(err) {

@@ -29,7 +29,7 @@ const (
 // errStop ends the work on a claim without a retry.
 var errStop = errors.New("stop provisioning")
 
-// classify says what an error of CreateVolume means (P controller.go:1886 checkError).
+// classify says what an error of CreateVolume means (P controller.go:1880 checkError).
 func classify(row sidecar.Call, err error, mayReschedule bool) state {
 	switch {
 	case !row.Final(err):
@@ -163,7 +163,7 @@ func (h *handler) failed(ctx context.Context, pvc *corev1.PersistentVolumeClaim,
 	return finished, errStop
 }
 
-// provision calls CreateVolume and makes the PV of the answer (P controller.go:765 Provision).
+// provision calls CreateVolume and makes the PV of the answer (P controller.go:786 Provision).
 func (h *handler) provision(ctx context.Context, pvc *corev1.PersistentVolumeClaim, sc *storagev1.StorageClass, node *corev1.Node) (*corev1.PersistentVolume, state, error) {
 	r, st, err := h.prepare(pvc, sc, node)
 	if err != nil {
@@ -194,7 +194,7 @@ func (h *handler) provision(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	return h.volume(pvc, sc, r, rsp.Volume, size), finished, nil
 }
 
-// discard deletes a volume that is not what was asked for (P controller.go:1922 cleanupVolume).
+// discard deletes a volume that is not what was asked for (P controller.go:1917 cleanupVolume).
 func (h *handler) discard(ctx context.Context, r *request, id string, why error) error {
 	ctx, cancel := context.WithTimeout(ctx, h.Call("DeleteVolume").Timeout) // all attempts
 	defer cancel()

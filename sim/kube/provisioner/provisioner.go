@@ -40,7 +40,7 @@ const (
 	secretNSAnn     = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
 	modeChangeAnn   = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 	betaClassAnn    = "volume.beta.kubernetes.io/storage-class"
-	cleanupAttempts = 5 // deleteVolumeRetryCount, P controller.go:146
+	cleanupAttempts = 5 // deleteVolumeRetryCount, P controller.go:136
 )
 
 // Provisioner is one incarnation of the sidecar.
@@ -115,7 +115,7 @@ func newClaimIndex() *claimIndex {
 }
 
 // keys is the uid of a claim that was made or changed. A deleted claim is
-// either in progress, then it is in the queue, or of no interest (L controller.go:706).
+// either in progress, then it is in the queue, or of no interest (L controller.go:707).
 func (x *claimIndex) keys(e store.Event) []string {
 	uid := string(e.Object.GetUID())
 	x.mu.Lock()

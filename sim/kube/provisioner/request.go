@@ -21,7 +21,7 @@ type request struct {
 }
 
 // Parameters of a class that are for the sidecars: all others with the prefix
-// are refused (P controller.go:1001 removePrefixedParameters).
+// are refused (P controller.go:999 removePrefixedParameters).
 const fsTypeKey = sidecar.ParameterPrefix + "fstype"
 
 var (
@@ -77,7 +77,7 @@ func fsType(params map[string]string, def string) (string, error) {
 
 // prepare checks a claim and its class and makes the request of them. Its
 // state says whether an earlier attempt may be running still: where it does
-// not know, a claim in progress stays so (P controller.go:551 prepareProvision).
+// not know, a claim in progress stays so (P controller.go:552 prepareProvision).
 func (h *handler) prepare(pvc *corev1.PersistentVolumeClaim, sc *storagev1.StorageClass, node *corev1.Node) (*request, state, error) {
 	kind := ""
 	if ds := pvc.Spec.DataSource; ds != nil {
@@ -147,7 +147,7 @@ func (h *handler) prepare(pvc *corev1.PersistentVolumeClaim, sc *storagev1.Stora
 	return r, noChange, nil
 }
 
-// capable says whether the driver can do what the claim needs (P controller.go:425).
+// capable says whether the driver can do what the claim needs (P controller.go:423).
 func (h *handler) capable(source string) error {
 	switch {
 	case !h.Plugin[csi.PluginCapability_Service_CONTROLLER_SERVICE]:

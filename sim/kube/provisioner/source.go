@@ -29,7 +29,7 @@ func (h *handler) contentSource(pvc *corev1.PersistentVolumeClaim, sc *storagev1
 }
 
 // snapshotSource checks that a snapshot is there, bound both ways, of this
-// driver, ready and not larger than the claim (P controller.go:1151 getSnapshotSource).
+// driver, ready and not larger than the claim (P controller.go:1141 getSnapshotSource).
 func (h *handler) snapshotSource(pvc *corev1.PersistentVolumeClaim, sc *storagev1.StorageClass) (*csi.VolumeContentSource, error) {
 	name := pvc.Spec.DataSource.Name
 	snap, err := store.Get[snapshotv1.VolumeSnapshot](h.Client, pvc.Namespace, name)
@@ -72,7 +72,7 @@ func (h *handler) snapshotSource(pvc *corev1.PersistentVolumeClaim, sc *storagev
 }
 
 // claimSource checks that a claim is bound to a volume of this driver and not
-// larger than the new one (P controller.go:1054 getPVCSource). The finalizer
+// larger than the new one (P controller.go:1050 getPVCSource). The finalizer
 // that keeps the source during the cloning is not simulated.
 func (h *handler) claimSource(pvc *corev1.PersistentVolumeClaim, sc *storagev1.StorageClass) (*csi.VolumeContentSource, error) {
 	name := pvc.Spec.DataSource.Name

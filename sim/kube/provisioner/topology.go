@@ -188,7 +188,7 @@ func toCSI(ts []term) []*csi.Topology {
 }
 
 // spread is where in the sorted places a claim starts: claims of one
-// StatefulSet, NAME-SET-INDEX, go round (P topology.go:566).
+// StatefulSet, NAME-SET-INDEX, go round (P topology.go:564).
 func spread(claim string) (hash, index uint32) {
 	name := claim
 	if i := strings.LastIndexByte(claim, '-'); i >= 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/csilab/csilab/sim/kube/store"
 )
 
-// volume is the PV of a created volume (P controller.go:877, L controller.go:1497).
+// volume is the PV of a created volume (P controller.go:910, L controller.go:1503).
 func (h *handler) volume(pvc *corev1.PersistentVolumeClaim, sc *storagev1.StorageClass, r *request, v *csi.Volume, size int64) *corev1.PersistentVolume {
 	src := r.source
 	src.Driver = h.Driver
@@ -135,7 +135,7 @@ func shouldDelete(pv *corev1.PersistentVolume) bool {
 		pv.Status.Phase == corev1.VolumeReleased && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 }
 
-// deleteVolume calls DeleteVolume, unless the volume is attached (P controller.go:1244 Delete).
+// deleteVolume calls DeleteVolume, unless the volume is attached (P controller.go:1234 Delete).
 func (h *handler) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
 	if pv.Spec.CSI == nil {
 		return fmt.Errorf("invalid CSI PV")

@@ -72,11 +72,11 @@ type Set struct {
 // --timeout=300s everywhere, --default-fstype=ext4, --extra-create-metadata for
 // the snapshotter, --handle-volume-inuse-error=false) over each sidecar's
 // defaults:
-//   - external-attacher v4.12.0 cmd/csi-attacher/main.go:65 (10 workers, 1 s to 5 min, resync 10 min, reconcile 1 min)
-//   - external-provisioner v5.3.0 cmd/csi-provisioner/csi-provisioner.go:81 (100 workers, 1 s to 5 min, immediate topology),
+//   - external-attacher v4.12.0 cmd/csi-attacher/main.go:69 (10 workers, 1 s to 5 min, resync 10 min, reconcile 1 min)
+//   - external-provisioner v5.3.0 cmd/csi-provisioner/csi-provisioner.go:85 (100 workers, 1 s to 5 min, immediate topology),
 //     its library v11.0.1 controller/controller.go:190 (resync 15 min)
-//   - external-resizer cmd/csi-resizer/main.go:61 (10 workers, 1 s to 5 min, resync 10 min)
-//   - external-snapshotter v8.6.0 cmd/csi-snapshotter/main.go:74 and cmd/snapshot-controller/main.go:60 (10 workers, 1 s to 5 min, resync 15 min)
+//   - external-resizer cmd/csi-resizer/main.go (10 workers, 1 s to 5 min, resync 10 min)
+//   - external-snapshotter v8.6.0 cmd/csi-snapshotter/main.go:85 and cmd/snapshot-controller/main.go:82 (10 workers, 1 s to 5 min, resync 15 min)
 //
 // The topology gate is off, as in that manifest and by default in the
 // provisioner v4.0.1 that it pins; a lab whose nodes have zones turns it on.

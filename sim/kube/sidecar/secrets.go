@@ -34,7 +34,7 @@ func Prefixed(label, what string) SecretKeys {
 // Reference resolves the secret that a class refers to, nil where it refers to
 // none. The templates may use ${token} for the tokens of forName and
 // forNamespace. Errors: one key of the two, an unknown token, no valid name.
-// Source: external-provisioner v5.3.0 pkg/controller/controller.go:1697
+// Source: external-provisioner v5.3.0 pkg/controller/controller.go:1765
 // getSecretReference, external-snapshotter v8.6.0 pkg/utils/util.go:347.
 func (k SecretKeys) Reference(params, forName, forNamespace map[string]string) (*corev1.SecretReference, error) {
 	name, hasName := params[k.Name]

@@ -165,7 +165,7 @@ func (s *Session) handshake(ctx context.Context, interval time.Duration) error {
 }
 
 // probe asks until the driver is ready. A timeout counts as not ready; any
-// other error ends it (csi-lib-utils v0.25.0 rpc/common.go:120, ProbeForever).
+// other error ends it (csi-lib-utils v0.25.0 rpc/common.go:136, ProbeForever).
 func (s *Session) probe(ctx context.Context, interval time.Duration) error {
 	t := time.NewTicker(interval)
 	defer t.Stop()

@@ -58,7 +58,7 @@ var (
 )
 
 // attacherShort is the timeout of the attacher's handshake calls
-// (external-attacher v4.12.0 cmd/csi-attacher/main.go:60).
+// (external-attacher v4.12.0 cmd/csi-attacher/main.go:62).
 const attacherShort = time.Second
 
 // Table is all calls that the sidecars with these flags make.
@@ -74,7 +74,7 @@ func (s Set) Table() []Call {
 		provisioner = "external-provisioner v5.3.0 "
 		resizer     = "external-resizer (path of v2) "
 		snapshotter = "external-snapshotter v8.6.0 "
-		ready       = "; not ready or a timeout: asked again (csi-lib-utils v0.25.0 rpc/common.go:120)"
+		ready       = "; not ready or a timeout: asked again (csi-lib-utils v0.25.0 rpc/common.go:136)"
 	)
 	expand := row(Resizer, s.Resizer, "ControllerExpandVolume", uncertain,
 		"event VolumeResizeFailed; final: condition ControllerResizeError, and a lower request may follow at once; infeasible: status ControllerResizeInfeasible, retried after RetryMax; uncertain: the same size again",
@@ -87,24 +87,24 @@ func (s Set) Table() []Call {
 		hello(Provisioner, s.Provisioner.Timeout, "ControllerGetCapabilities", provisioner+"pkg/controller/controller.go GetDriverCapabilities"),
 		row(Provisioner, s.Provisioner, "CreateVolume", uncertainCreate,
 			"event ProvisioningFailed; uncertain: the claim is kept in memory and tried again even when it was deleted; ResourceExhausted with a selected node and topology: the node is deselected; other final codes: tried again while the claim exists",
-			provisioner+"pkg/controller/controller.go:1886 checkError; sig-storage-lib-external-provisioner v11.0.1 controller/controller.go:1082 syncClaim"),
+			provisioner+"pkg/controller/controller.go:1880 checkError; sig-storage-lib-external-provisioner v11.0.1 controller/controller.go:1082 syncClaim"),
 		row(Provisioner, s.Provisioner, "DeleteVolume", uncertain,
 			"event VolumeFailedDelete; the PV stays Released and is tried again, whatever the code",
 			"sig-storage-lib-external-provisioner v11.0.1 controller/controller.go:1557 deleteVolumeOperation"),
 
 		hello(Attacher, s.Attacher.Timeout, "Probe", attacher+"cmd/csi-attacher/main.go:157"+ready),
-		hello(Attacher, attacherShort, "GetPluginInfo", attacher+"cmd/csi-attacher/main.go:164"),
-		hello(Attacher, attacherShort, "GetPluginCapabilities", attacher+"cmd/csi-attacher/main.go:213"),
-		hello(Attacher, attacherShort, "ControllerGetCapabilities", attacher+"cmd/csi-attacher/main.go:229"),
+		hello(Attacher, attacherShort, "GetPluginInfo", attacher+"cmd/csi-attacher/main.go:167"),
+		hello(Attacher, attacherShort, "GetPluginCapabilities", attacher+"cmd/csi-attacher/main.go:215"),
+		hello(Attacher, attacherShort, "ControllerGetCapabilities", attacher+"cmd/csi-attacher/main.go:231"),
 		row(Attacher, s.Attacher, "ControllerPublishVolume", uncertain,
 			"attachError with text and code; tried again; a deleted VolumeAttachment is unpublished whatever the last answer was",
-			attacher+"pkg/attacher/attacher.go:86 isFinalError; pkg/controller/csi_handler.go:474 csiAttach ignores it"),
+			attacher+"pkg/attacher/attacher.go:90 isFinalError; pkg/controller/csi_handler.go:429 csiAttach ignores it"),
 		row(Attacher, s.Attacher, "ControllerUnpublishVolume", uncertain,
 			"detachError; the finalizer stays; tried again, whatever the code",
-			attacher+"pkg/controller/csi_handler.go:575 csiDetach"),
+			attacher+"pkg/controller/csi_handler.go:536 csiDetach"),
 		row(Attacher, s.Attacher, "ListVolumes", uncertain,
 			"logged; next try at the next reconcile interval",
-			attacher+"pkg/controller/csi_handler.go:121 ReconcileVA"),
+			attacher+"pkg/controller/csi_handler.go:126 ReconcileVA"),
 
 		hello(Resizer, s.Resizer.Timeout, "Probe", resizer+"pkg/csi/client.go"+ready),
 		hello(Resizer, s.Resizer.Timeout, "GetPluginInfo", resizer+"cmd/csi-resizer/main.go getDriverName"),
@@ -114,11 +114,11 @@ func (s Set) Table() []Call {
 			resizer+"pkg/resizer/csi_resizer.go supportsControllerResize, getVolumeCapabilities"),
 		expand,
 
-		hello(Snapshotter, s.Snapshotter.Timeout, "GetPluginInfo", snapshotter+"cmd/csi-snapshotter/main.go:195"),
-		hello(Snapshotter, s.Snapshotter.Timeout, "Probe", snapshotter+"cmd/csi-snapshotter/main.go:222"+ready),
+		hello(Snapshotter, s.Snapshotter.Timeout, "GetPluginInfo", snapshotter+"cmd/csi-snapshotter/main.go:198"),
+		hello(Snapshotter, s.Snapshotter.Timeout, "Probe", snapshotter+"cmd/csi-snapshotter/main.go:225"+ready),
 		row(Snapshotter, s.Snapshotter, "ControllerGetCapabilities", uncertain,
 			"at start: the sidecar exits; before ListSnapshots: as ListSnapshots",
-			snapshotter+"cmd/csi-snapshotter/main.go:230; pkg/snapshotter/snapshotter.go isListSnapshotsSupported"),
+			snapshotter+"cmd/csi-snapshotter/main.go:233; pkg/snapshotter/snapshotter.go isListSnapshotsSupported"),
 		row(Snapshotter, s.Snapshotter, "CreateSnapshot", uncertain,
 			"status.error and event; uncertain: annotation volumesnapshot-being-created stays and keeps the content from being deleted until an answer comes; tried again",
 			snapshotter+"pkg/sidecar-controller/snapshot_controller.go isCSIFinalError, createSnapshotWrapper"),

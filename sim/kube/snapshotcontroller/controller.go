@@ -20,7 +20,7 @@ import (
 	"github.com/csilab/csilab/sim/kube/store"
 )
 
-// Names in the API (pkg/utils/util.go:77).
+// Names in the API (pkg/utils/util.go:80).
 const (
 	BoundFinalizer    = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"
 	AsSourceFinalizer = "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection"
@@ -78,7 +78,7 @@ type handler struct {
 
 // snapshotKeys is a changed snapshot, the snapshot of a content that has gone,
 // and that of a content whose status says something new (C
-// snapshot_controller_base.go:617, snapshot_controller.go:134).
+// snapshot_controller_base.go:613, snapshot_controller.go:136).
 func (h *handler) snapshotKeys(e store.Event) []string {
 	switch o := e.Object.(type) {
 	case *snapshotv1.VolumeSnapshot:

@@ -17,7 +17,7 @@ import (
 
 // deleteSnapshot lets a snapshot go. Its content goes first where the policy is
 // Delete; where it is Retain the content stays, marked. A snapshot that a claim
-// is being restored from waits for that (C snapshot_controller.go:228, 278).
+// is being restored from waits for that (C snapshot_controller.go:223, 278).
 func (h *handler) deleteSnapshot(ctx context.Context, s *snapshotv1.VolumeSnapshot) error {
 	if !candidate(s) {
 		return nil
@@ -96,7 +96,7 @@ func (h *handler) markDeleted(ctx context.Context, name string) error {
 
 // syncContent protects a content, and marks the content of a snapshot that is
 // being deleted. A content whose snapshot is not there stays as it is: it may
-// have been copied from another cluster (C snapshot_controller.go:86).
+// have been copied from another cluster (C snapshot_controller.go:89).
 func (h *handler) syncContent(ctx context.Context, name string) error {
 	c, err := store.Get[snapshotv1.VolumeSnapshotContent](h.client, "", name)
 	if apierrors.IsNotFound(err) {

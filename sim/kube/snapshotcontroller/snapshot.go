@@ -13,7 +13,7 @@ import (
 	"github.com/csilab/csilab/sim/kube/store"
 )
 
-// syncSnapshot is C snapshot_controller_base.go:377 and snapshot_controller.go:165.
+// syncSnapshot is C snapshot_controller_base.go:377 and snapshot_controller.go:176.
 func (h *handler) syncSnapshot(ctx context.Context, key string) error {
 	ns, name := store.SplitKey(key)
 	s, err := store.Get[snapshotv1.VolumeSnapshot](h.client, ns, name)

@@ -26,7 +26,7 @@ import (
 )
 
 // Names in the API that the sidecar and the snapshot controller share
-// (pkg/utils/util.go:77).
+// (pkg/utils/util.go:80).
 const (
 	ContentFinalizer       = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
 	BeingCreated           = "snapshot.storage.kubernetes.io/volumesnapshot-being-created"
@@ -105,10 +105,10 @@ type handler struct {
 }
 
 // errPoll asks for another look at a snapshot that is cut but not ready: with
-// the back-off of an error (S snapshot_controller_base.go:230).
+// the back-off of an error (S snapshot_controller_base.go:258).
 var errPoll = errors.New("snapshot is not ready yet")
 
-// syncContent is S snapshot_controller.go:61.
+// syncContent is S snapshot_controller.go:58.
 func (h *handler) syncContent(ctx context.Context, name string) error {
 	c, err := store.Get[snapshotv1.VolumeSnapshotContent](h.Client, "", name)
 	if apierrors.IsNotFound(err) {
@@ -152,7 +152,7 @@ func (h *handler) mine(c *snapshotv1.VolumeSnapshotContent) bool {
 }
 
 // shouldDelete holds while a CreateSnapshot is unanswered: its snapshot would
-// be left behind (S snapshot_controller.go:621).
+// be left behind (S snapshot_controller.go:625).
 func shouldDelete(c *snapshotv1.VolumeSnapshotContent) bool {
 	switch {
 	case c.DeletionTimestamp == nil:
@@ -215,7 +215,7 @@ func (h *handler) find(ctx context.Context, c *snapshotv1.VolumeSnapshotContent)
 
 // create cuts the snapshot. The annotation tells everyone, and this sidecar
 // after a restart, that the driver was asked and has not answered
-// (S snapshot_controller.go:336 createSnapshotWrapper).
+// (S snapshot_controller.go:338 createSnapshotWrapper).
 func (h *handler) create(ctx context.Context, c *snapshotv1.VolumeSnapshotContent) (bool, error) {
 	if c.Spec.VolumeSnapshotClassName == nil {
 		return false, fmt.Errorf("failed to take snapshot %s without a snapshot class", c.Name)

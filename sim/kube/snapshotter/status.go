@@ -75,7 +75,7 @@ func (h *handler) setError(ctx context.Context, c *snapshotv1.VolumeSnapshotCont
 }
 
 // delete deletes the snapshot where the policy says so, and lets the content
-// go (S snapshot_controller.go:61, 430).
+// go (S snapshot_controller.go:58, 409).
 func (h *handler) delete(ctx context.Context, c *snapshotv1.VolumeSnapshotContent) error {
 	if c.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete && c.Status != nil && c.Status.SnapshotHandle != nil {
 		secrets, err := h.secrets(c)
