@@ -26,13 +26,19 @@ type Scenario struct {
 	// Flow does the steps. It returns the first thing that is not as it must be.
 	Flow func(ctx context.Context, l *sim.Lab) error
 	// Sweep scenarios make labs of their own; Flow is nil then.
-	Sweep func(ctx context.Context, opts sim.Options, progress func(string)) error
+	Sweep func(ctx context.Context, opts sim.Options, rep Report) error
 
 	// Mutation names what must turn the scenario red; Mutate does it. The
 	// mutants' test runs each.
 	Mutation      string
 	Mutate        func(*sim.Lab)
 	MutateOptions func(*sim.Options)
+}
+
+// Report is where a sweep tells how it goes.
+type Report struct {
+	Note func(line string)  // stays in the report
+	Live func(state string) // shown while it runs
 }
 
 var all []Scenario

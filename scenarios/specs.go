@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -47,12 +48,16 @@ type Config struct {
 	Options sim.Options
 	// Focus selects scenarios by name; nil takes all.
 	Focus *regexp.Regexp
+	// Label selects scenarios by their labels; nil takes all.
+	Label func(labels []string) bool
+	// Parallel is how many scenarios run side by side; 0 means 1.
+	Parallel int
 	// Timeout bounds a scenario; 0 means two minutes, twenty for a sweep.
 	Timeout time.Duration
-	// Start and Done are told of each scenario; Progress of each cell of a
-	// sweep. All may be nil.
+	// Start and Done are told of each scenario, from several goroutines;
+	// Progress of the state of a sweep. All may be nil.
 	Start    func(Scenario)
-	Progress func(string)
+	Progress func(scenario, line string)
 	Done     func(Result)
 	// Keep is the directory that gets the ledger of a scenario that failed;
 	// "" keeps none.
@@ -95,11 +100,11 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 	if s.Sweep != nil {
 		progress := cfg.Progress
 		if progress == nil {
-			progress = func(string) {}
+			progress = func(string, string) {}
 		}
-		err := s.Sweep(ctx, opts, func(line string) {
-			res.Notes = append(res.Notes, line)
-			progress(line)
+		err := s.Sweep(ctx, opts, Report{
+			Note: func(line string) { res.Notes = append(res.Notes, line) },
+			Live: func(state string) { progress(s.Name, state) },
 		})
 		res.Class, res.Reason = classify(outer, err)
 		return res
@@ -169,25 +174,72 @@ func classify(ctx context.Context, err error) (Class, string) {
 	return Failed, err.Error()
 }
 
-// Specs adds a Ginkgo spec for each scenario to the tree under construction.
+// Specs adds a Ginkgo spec for each selected scenario to the tree under
+// construction. They are written one after the other, but run side by side:
+// the first spec that starts gets all going, each waits for its own result.
 func Specs(cfg Config) {
-	ginkgo.Describe("csilab", func() {
-		for _, s := range All() {
-			if cfg.Focus != nil && !cfg.Focus.MatchString(s.Name) {
-				continue
-			}
-			ginkgo.It(s.Name, ginkgo.Label(s.Labels...), func(ctx ginkgo.SpecContext) {
-				ginkgo.By(s.Text)
-				if cfg.Start != nil {
-					cfg.Start(s)
+	var selected []Scenario
+	for _, s := range All() {
+		if cfg.selects(s) {
+			selected = append(selected, s)
+		}
+	}
+	var once sync.Once
+	results := make([]chan Result, len(selected))
+	for i := range results {
+		results[i] = make(chan Result, 1)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var running sync.WaitGroup
+	start := func() {
+		order := make([]int, 0, len(selected))
+		for _, sweeps := range []bool{true, false} { // the longest first
+			for i, s := range selected {
+				if (s.Sweep != nil) == sweeps {
+					order = append(order, i)
 				}
-				res := Run(ctx, s, cfg)
-				if cfg.Done != nil {
-					cfg.Done(res)
+			}
+		}
+		next := make(chan int, len(order))
+		for _, i := range order {
+			next <- i
+		}
+		close(next)
+		for range max(1, cfg.Parallel) {
+			running.Go(func() {
+				for i := range next {
+					if ctx.Err() != nil {
+						results[i] <- Result{Scenario: selected[i].Name, Text: selected[i].Text, Class: Interrupted, Reason: context.Cause(ctx).Error()}
+						continue
+					}
+					if cfg.Start != nil {
+						cfg.Start(selected[i])
+					}
+					res := Run(ctx, selected[i], cfg)
+					if cfg.Done != nil {
+						cfg.Done(res)
+					}
+					results[i] <- res
+				}
+			})
+		}
+	}
+	ginkgo.Describe("csilab", func() {
+		for i, s := range selected {
+			ginkgo.It(s.Name, ginkgo.Label(s.Labels...), func(sctx ginkgo.SpecContext) {
+				ginkgo.By(s.Text)
+				once.Do(start)
+				var res Result
+				select {
+				case res = <-results[i]:
+				case <-sctx.Done():
+					cancel(context.Cause(sctx))
+					res = <-results[i]
 				}
 				for _, n := range res.Notes {
 					ginkgo.GinkgoWriter.Println(n)
 				}
+				ginkgo.AddReportEntry("result", res)
 				switch res.Class {
 				case Passed:
 				case Skipped:
@@ -197,5 +249,11 @@ func Specs(cfg Config) {
 				}
 			})
 		}
-	})
+		ginkgo.AfterAll(func() { cancel(nil); running.Wait() })
+	}, ginkgo.Ordered, ginkgo.ContinueOnFailure)
+}
+
+// selects says whether a scenario is to be run.
+func (c Config) selects(s Scenario) bool {
+	return (c.Focus == nil || c.Focus.MatchString(s.Name)) && (c.Label == nil || c.Label(s.Labels))
 }

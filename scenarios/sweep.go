@@ -23,14 +23,14 @@ func init() {
 		Name:   "reply-lost-on-every-controller-call",
 		Text:   "the reply of each controller call of a life is lost after its commit, and of each vCenter call that the driver makes for it; nothing is done twice or forgotten",
 		Labels: []string{"fault", "sweep", "lost-reply"},
-		Sweep: func(ctx context.Context, opts sim.Options, progress func(string)) error {
-			return sweep(ctx, opts, progress, sweepPlan{
+		Sweep: func(ctx context.Context, opts sim.Options, rep Report) error {
+			return sweep(ctx, opts, rep, sweepPlan{
 				calls: func(e ledger.Entry) bool {
 					// A task has no reply of its own: its end is read with the waits.
 					return e.Hop == ledger.CSI && strings.HasPrefix(e.Component, "csi-") ||
 						e.Hop == ledger.VCenter && !waits[e.Op] && !strings.HasPrefix(e.Op, "task:")
 				},
-				phases: []fault.Phase{fault.After},
+				phases: func(ledger.Entry) []fault.Phase { return after },
 				action: func(ledger.Entry) fault.Action { return fault.Drop() },
 			})
 		},
@@ -40,8 +40,8 @@ func init() {
 		Name:   "driver-crashed-at-every-call",
 		Text:   "the driver is killed before and after each call that it gets and each call that it makes; the life goes on",
 		Labels: []string{"fault", "sweep", "crash"},
-		Sweep: func(ctx context.Context, opts sim.Options, progress func(string)) error {
-			return sweep(ctx, opts, progress, sweepPlan{
+		Sweep: func(ctx context.Context, opts sim.Options, rep Report) error {
+			return sweep(ctx, opts, rep, sweepPlan{
 				calls: func(e ledger.Entry) bool {
 					switch e.Hop {
 					case ledger.CSI:
@@ -53,7 +53,7 @@ func init() {
 					}
 					return false
 				},
-				phases: []fault.Phase{fault.Before, fault.After},
+				phases: aroundCSI,
 				action: func(e ledger.Entry) fault.Action {
 					switch {
 					case e.Hop == ledger.CSI && strings.HasPrefix(e.Component, "kubelet@"):
@@ -73,13 +73,13 @@ func init() {
 		Name:   "kubelet-restarted-at-every-call",
 		Text:   "the kubelet is killed before and after each call that it makes; it finds its volumes again",
 		Labels: []string{"fault", "sweep", "crash", "kubelet"},
-		Sweep: func(ctx context.Context, opts sim.Options, progress func(string)) error {
-			return sweep(ctx, opts, progress, sweepPlan{
+		Sweep: func(ctx context.Context, opts sim.Options, rep Report) error {
+			return sweep(ctx, opts, rep, sweepPlan{
 				calls: func(e ledger.Entry) bool {
 					return strings.HasPrefix(e.Component, "kubelet@") && e.Hop != ledger.Kube ||
 						strings.HasPrefix(e.Component, "kubelet@") && strings.Contains(e.Op, "status")
 				},
-				phases: []fault.Phase{fault.Before, fault.After},
+				phases: aroundCSI,
 				action: func(e ledger.Entry) fault.Action { return fault.Crash(e.Component) },
 			})
 		},
@@ -91,9 +91,21 @@ func init() {
 // them at times of its own.
 var waits = map[string]bool{"WaitForUpdatesEx": true, "CancelWaitForUpdates": true}
 
+var after = []fault.Phase{fault.After}
+
+// aroundCSI crashes before and after CSI calls. Of the calls that the crashed
+// component itself makes one after the other, "before the next" is "after this
+// one": nothing has happened in between that lasts.
+func aroundCSI(e ledger.Entry) []fault.Phase {
+	if e.Hop == ledger.CSI {
+		return []fault.Phase{fault.Before, fault.After}
+	}
+	return after
+}
+
 type sweepPlan struct {
 	calls  func(ledger.Entry) bool
-	phases []fault.Phase
+	phases func(ledger.Entry) []fault.Phase
 	action func(ledger.Entry) fault.Action
 }
 
@@ -114,7 +126,7 @@ func (c cell) String() string {
 // sweep runs the life once clean, lists its calls, and runs it again once for
 // each (call, phase) with the fault at just that call. Several labs share the
 // cells; a lab that is empty again after a cell takes the next one.
-func sweep(ctx context.Context, opts sim.Options, progress func(string), plan sweepPlan) error {
+func sweep(ctx context.Context, opts sim.Options, rep Report, plan sweepPlan) error {
 	start := time.Now()
 	cells, err := list(ctx, opts, plan)
 	if err != nil {
@@ -153,7 +165,7 @@ func sweep(ctx context.Context, opts sim.Options, progress func(string), plan sw
 					return step(err, "cell %q (seed %d)", c, wopts.Seed)
 				}
 				if did {
-					fired.Add(1)
+					rep.Live(fmt.Sprintf("%d of %d", fired.Add(1)+idle.Load(), len(cells)))
 				} else {
 					idle.Add(1)
 					mu.Lock()
@@ -167,9 +179,9 @@ func sweep(ctx context.Context, opts sim.Options, progress func(string), plan sw
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	progress(fmt.Sprintf("%d calls and phases, %d faults fired and healed, %d did not come up again, %.1f s", len(cells), fired.Load(), idle.Load(), time.Since(start).Seconds()))
+	rep.Note(fmt.Sprintf("%d calls and phases, %d faults fired and healed, %d did not come up again, %.1f s", len(cells), fired.Load(), idle.Load(), time.Since(start).Seconds()))
 	for _, c := range idleCells {
-		progress("did not fire: " + c)
+		rep.Note("did not fire: " + c)
 	}
 	if fired.Load() == 0 || idle.Load()*4 > int64(len(cells)) {
 		return fmt.Errorf("%d of %d faults fired: %w", fired.Load(), len(cells), errUnexpected)
@@ -215,7 +227,7 @@ func list(ctx context.Context, opts sim.Options, plan sweepPlan) ([]cell, error)
 		}
 		k := kind{e.Hop, e.Op, e.Component}
 		seen[k]++
-		for _, p := range plan.phases {
+		for _, p := range plan.phases(e) {
 			cells = append(cells, cell{e.Hop, e.Op, e.Component, seen[k], p, e})
 		}
 	}

@@ -3,7 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,11 +26,14 @@ type progress struct {
 	live bool
 
 	mu      sync.Mutex
-	current string
-	since   time.Time
-	note    string
+	running map[string]*under
 	stop    chan struct{}
 	stopped chan struct{}
+}
+
+type under struct {
+	since time.Time
+	state string
 }
 
 func newProgress(s Streams, toErr bool) *progress {
@@ -36,7 +41,7 @@ func newProgress(s Streams, toErr bool) *progress {
 	if toErr {
 		w = s.Err
 	}
-	return &progress{w: w, live: isTerminal(w)}
+	return &progress{w: w, live: isTerminal(w), running: map[string]*under{}}
 }
 
 func isTerminal(w io.Writer) bool {
@@ -52,42 +57,57 @@ func (p *progress) header(o sim.Options) {
 	fmt.Fprintf(p.w, "csilab: vSphere backend, %d nodes (%s hosts), %s timers, seed %d\n", o.Nodes, o.Host, o.Timers, o.Seed)
 }
 
+// start shows a scenario as under way.
 func (p *progress) start(s scenarios.Scenario) {
 	p.mu.Lock()
-	p.current, p.since, p.note = s.Name, time.Now(), ""
-	p.mu.Unlock()
-	if !p.live {
-		return
+	defer p.mu.Unlock()
+	p.running[s.Name] = &under{since: time.Now()}
+	if p.live && p.stop == nil {
+		p.stop, p.stopped = make(chan struct{}), make(chan struct{})
+		go p.paint()
 	}
-	p.stop, p.stopped = make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(p.stopped)
-		t := time.NewTicker(100 * time.Millisecond)
-		defer t.Stop()
-		for {
-			p.mu.Lock()
-			fmt.Fprintf(p.w, "\r\x1b[K … %s  %.1fs  %s", p.current, time.Since(p.since).Seconds(), p.note)
-			p.mu.Unlock()
-			select {
-			case <-t.C:
-			case <-p.stop:
-				fmt.Fprint(p.w, "\r\x1b[K")
-				return
-			}
+}
+
+// paint keeps the last line of the terminal up to date.
+func (p *progress) paint() {
+	defer close(p.stopped)
+	t := time.NewTicker(100 * time.Millisecond)
+	defer t.Stop()
+	for {
+		p.mu.Lock()
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(p.running)) {
+			u := p.running[name]
+			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %.0fs %s", name, time.Since(u.since).Seconds(), u.state)))
 		}
-	}()
+		line := []rune(" … " + strings.Join(parts, ", "))
+		fmt.Fprintf(p.w, "\r\x1b[K%s", string(line[:min(len(line), 100)]))
+		p.mu.Unlock()
+		select {
+		case <-t.C:
+		case <-p.stop:
+			fmt.Fprint(p.w, "\r\x1b[K")
+			return
+		}
+	}
 }
 
-func (p *progress) cell(line string) {
+// cell notes how far a sweep is.
+func (p *progress) cell(scenario, state string) {
 	p.mu.Lock()
-	p.note = line
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	if u := p.running[scenario]; u != nil {
+		u.state = state
+	}
 }
 
+// done prints the end of a scenario.
 func (p *progress) done(r scenarios.Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.running, r.Scenario)
 	if p.live {
-		close(p.stop)
-		<-p.stopped
+		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 	mark := map[scenarios.Class]string{scenarios.Passed: "✓", scenarios.Skipped: "-"}[r.Class]
 	if mark == "" {
@@ -95,7 +115,7 @@ func (p *progress) done(r scenarios.Result) {
 	}
 	fmt.Fprintf(p.w, " %s %s  %.1fs\n", mark, r.Scenario, r.Duration.Seconds())
 	for _, n := range r.Notes {
-		fmt.Fprintf(p.w, "     %s\n", n)
+		fmt.Fprintf(p.w, "     %s\n", strings.ReplaceAll(n, "\n", "\n     "))
 	}
 	if r.Class == scenarios.Passed {
 		return
@@ -109,6 +129,11 @@ func (p *progress) done(r scenarios.Result) {
 	}
 }
 
+// summary prints the last line.
 func (p *progress) summary(passed, failed, skipped int) {
+	if p.stop != nil {
+		close(p.stop)
+		<-p.stopped
+	}
 	fmt.Fprintf(p.w, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
 }

@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -125,11 +127,22 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	sim.Sweep(opts) // what labs that were killed have left
 	progress := newProgress(s, f.output == "json")
 	progress.header(opts)
+	var mu sync.Mutex
 	var results []scenarios.Result
+	var labels func([]string) bool
+	if f.label != "" {
+		filter := types.MustParseLabelFilter(f.label) // options has checked it
+		labels = func(l []string) bool { return filter(l) }
+	}
 	cfg := scenarios.Config{
-		Options: opts, Focus: regexp.MustCompile(f.focus), Timeout: f.timeout, Keep: f.keep, Mutate: f.mutate,
+		Options: opts, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(opts), Timeout: f.timeout, Keep: f.keep, Mutate: f.mutate,
 		Start: progress.start, Progress: progress.cell,
-		Done: func(r scenarios.Result) { results = append(results, r); progress.done(r) },
+		Done: func(r scenarios.Result) {
+			mu.Lock()
+			defer mu.Unlock()
+			results = append(results, r)
+			progress.done(r)
+		},
 	}
 	if len(f.files) > 0 {
 		err = runFiles(ctx, s, f, cfg)
@@ -174,6 +187,14 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	return nil
 }
 
+// parallel is how many scenarios run side by side. They wait most of the time.
+func parallel(o sim.Options) int {
+	if o.Timers == "real" || o.Host == "memory" {
+		return 4 * runtime.GOMAXPROCS(0)
+	}
+	return 2 * runtime.GOMAXPROCS(0)
+}
+
 // verdict takes Ginkgo's word; the results say the rest.
 type verdict struct{ failed bool }
 
@@ -185,7 +206,6 @@ func runScenarios(f runFlags, cfg scenarios.Config) error {
 	formatter.ColorableStdOut = io.Discard // the progress lines tell it
 	suite, reporter := ginkgo.GinkgoConfiguration()
 	suite.RandomSeed = int64(cfg.Options.Seed)
-	suite.LabelFilter = f.label
 	suite.Timeout = 24 * time.Hour
 	reporter.JUnitReport = f.junit
 	var v verdict
