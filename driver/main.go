@@ -44,6 +44,9 @@ func version() string {
 func Main(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// A log that nobody reads any more doesn't end the driver. Notify, since what
+	// is ignored would be ignored in mkfs and mount too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return run(ctx, args, getenv, stdout, stderr)
 }
 

@@ -26,6 +26,14 @@ func main(m *testing.M) int {
 	return m.Run()
 }
 
+// lines puts a process's output in the log.
+type lines struct{ log *slog.Logger }
+
+func (l lines) Write(p []byte) (int, error) {
+	l.log.Debug("node driver", "output", string(p))
+	return len(p), nil
+}
+
 // real is a node on this machine's kernel with its driver in a process of its
 // own, or why there is none.
 func real(t *testing.T) (*platform, error) {
@@ -50,7 +58,7 @@ func real(t *testing.T) (*platform, error) {
 		if err != nil {
 			return "", nil, err
 		}
-		out := slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer()
+		out := lines{log}
 		proc, err := node.StartProcess(context.Background(), argv, env, out, out)
 		if err != nil {
 			return "", nil, err

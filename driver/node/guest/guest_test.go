@@ -207,6 +207,35 @@ func TestDeviceAppearsLate(t *testing.T) {
 	}
 }
 
+// scanned is a host whose bus notices a disk only when it is asked to scan.
+type scanned struct {
+	*host.Memory
+	scan func()
+}
+
+func (s scanned) WriteFile(p string, data []byte, perm fs.FileMode) error {
+	if p == "/sys/class/scsi_host/host0/scan" && string(data) == "- - -" {
+		s.scan()
+	}
+	return s.Memory.WriteFile(p, data, perm)
+}
+
+func TestBusIsScanned(t *testing.T) {
+	h, s := newNode(t)
+	n := 0
+	g := newGuest(t, Config{Host: scanned{h, func() {
+		if n++; n == 1 {
+			plug(t, h, s, one)
+		}
+	}}})
+	if _, err := g.Device(context.Background(), ctxOf(one), false); !errors.Is(err, node.ErrNoDevice) || n != 0 {
+		t.Errorf("without wait: %v, %d scans", err, n)
+	}
+	if dev, err := g.Device(context.Background(), ctxOf(one), true); err != nil || dev != "/dev/sdb" || n != 1 {
+		t.Errorf("%q, %v, %d scans", dev, err, n)
+	}
+}
+
 func TestRescan(t *testing.T) {
 	h, s := newNode(t)
 	plug(t, h, s, one)
