@@ -6,11 +6,17 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
+	"github.com/csilab/csilab/driver/record"
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
 func TestLife(t *testing.T) {
-	r := newRig(t, vcenter.Config{Seed: 1, TLS: true}, nil)
+	files, err := record.NewFile(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, vcenter.Config{Seed: 1, TLS: true}, func(o *options) { o.Records = files })
+	r.records = files
 	n1, n2 := r.vc.VMUUID("node-1"), r.vc.VMUUID("node-2")
 	if err := r.backend.Probe(r.ctx); err != nil {
 		t.Fatal(err)
@@ -19,7 +25,7 @@ func TestLife(t *testing.T) {
 	if again := r.create("pvc-1"); again != vol {
 		t.Fatalf("second create made %s", again)
 	}
-	_, err := r.CreateVolume(r.ctx, createRequest("pvc-1", 2<<30))
+	_, err = r.CreateVolume(r.ctx, createRequest("pvc-1", 2<<30))
 	want(t, err, codes.AlreadyExists, vol)
 
 	pc, err := r.publish(vol, n1)
