@@ -134,16 +134,17 @@ func TestDetachAfterAbandonedAttach(t *testing.T) {
 }
 
 func TestAttachLimit(t *testing.T) {
-	r := newRig(t, vcenter.Config{Seed: 12}, nil)
+	// 60 slots, less the boot disk.
+	r := newRig(t, vcenter.Config{Seed: 12, Nodes: []vcenter.Node{{Name: "node-1", OtherDisks: 55}}}, nil)
 	node := r.vc.VMUUID("node-1")
 	var last string
-	for i := range 59 {
+	for i := range 59 - 55 {
 		last = r.create("pvc-" + string(rune('A'+i)))
 		if _, err := r.publish(last, node); err != nil {
 			t.Fatalf("volume %d: %v", i+1, err)
 		}
 	}
-	vol := r.create("pvc-60")
+	vol := r.create("pvc-one-more")
 	_, err := r.publish(vol, node)
 	want(t, err, codes.ResourceExhausted, "node-1")
 	if err := r.unpublish(last, node); err != nil {
