@@ -323,7 +323,7 @@ func TestNodePoweredOff(t *testing.T) {
 		w.want("p", "n1", corev1.PodRunning)
 		time.Sleep(300 * time.Second)
 		w.want("p", "n1", corev1.PodRunning)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.want("p", "n1", "Terminating")
 		w.pod("q", "a")
 		w.did(10 * time.Minute)

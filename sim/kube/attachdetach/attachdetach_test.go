@@ -271,9 +271,9 @@ func TestAttachmentName(t *testing.T) {
 // needed it, and only from a node that is not healthy.
 func TestForceDetach(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		break_ func(w *world)
-		at     string // when it is detached, "" for never
+		name string
+		fail func(w *world)
+		at   string // when it is detached, "" for never
 	}{
 		{"healthy", func(w *world) {}, ""},
 		{"unknown", func(w *world) { w.ready("n1", corev1.ConditionUnknown) }, "6m0s"},
@@ -322,7 +322,7 @@ func TestForceDetach(t *testing.T) {
 				w.after(0)
 				w.inUse("n1", "v")
 				w.gone(p)
-				tc.break_(w)
+				tc.fail(w)
 				var want []string
 				if tc.at != "" {
 					want = append(want, tc.at+" detach v from n1")

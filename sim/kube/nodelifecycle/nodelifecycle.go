@@ -254,7 +254,7 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// isZoneTaint says whether a taint is one of the two that evict.
+// isEviction says whether a taint is one of the two that evict.
 func isEviction(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 }

@@ -119,7 +119,7 @@ func TestSilentNode(t *testing.T) {
 		w.dead("a") // its last heartbeat was now
 		time.Sleep(50*time.Second - 1)
 		w.check("a", corev1.ConditionTrue)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.check("a", corev1.ConditionUnknown, noSchedule, noExecute)
 		w.check("b", corev1.ConditionTrue)
 		p, _ = store.Get[corev1.Pod](w.c, "default", "p")

@@ -22,7 +22,6 @@ const (
 	ClaimsByVolume    Index = "claims by spec.volumeName"     // a PersistentVolume's name
 	VolumesByClaim    Index = "volumes by spec.claimRef"      // namespace/name; "" for volumes without a claimRef
 	VolumesByHandle   Index = "volumes by CSI handle"         // VolumeKey(driver, handle)
-	VolumesByClass    Index = "volumes by storageClassName"   // a class's name; "" for none
 	AttachmentsByNode Index = "attachments by spec.nodeName"  // a node's name
 	AttachmentsByPV   Index = "attachments by spec.source PV" // a PersistentVolume's name
 	EventsByObject    Index = "events by involvedObject.uid"  // a uid
@@ -79,7 +78,6 @@ func init() {
 		}
 		return []string{VolumeKey(v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle)}
 	})
-	indexers[VolumesByClass] = index(func(v *corev1.PersistentVolume) []string { return []string{v.Spec.StorageClassName} })
 	indexers[AttachmentsByNode] = index(func(a *storagev1.VolumeAttachment) []string { return []string{a.Spec.NodeName} })
 	indexers[AttachmentsByPV] = index(func(a *storagev1.VolumeAttachment) []string {
 		if a.Spec.Source.PersistentVolumeName == nil {

@@ -297,7 +297,7 @@ func (c *Client) update(ctx context.Context, o Object, statusOnly bool) error {
 			return apierrors.NewNotFound(k.resource, o.GetName())
 		}
 		if o.GetUID() != "" && o.GetUID() != old.GetUID() { // another object of the same name
-			return apierrors.NewConflict(k.resource, o.GetName(), fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", o.GetUID(), old.GetUID()))
+			return apierrors.NewConflict(k.resource, o.GetName(), fmt.Errorf("precondition failed: UID in precondition: %v, UID in object meta: %v", o.GetUID(), old.GetUID()))
 		}
 		if rv := o.GetResourceVersion(); rv != "" && rv != old.GetResourceVersion() {
 			return apierrors.NewConflict(k.resource, o.GetName(), fmt.Errorf("the object has been modified; please apply your changes to the latest version and try again"))

@@ -175,7 +175,7 @@ func TestPodDeletion(t *testing.T) {
 				if tc.grace != nil {
 					want = *tc.grace
 				}
-				if *got.DeletionGracePeriodSeconds != want || got.DeletionTimestamp.Sub(time.Now()) != time.Duration(want)*time.Second {
+				if *got.DeletionGracePeriodSeconds != want || time.Until(got.DeletionTimestamp.Time) != time.Duration(want)*time.Second {
 					t.Errorf("grace %d until %v", *got.DeletionGracePeriodSeconds, got.DeletionTimestamp)
 				}
 				must(t, c.Delete(ctx, p)) // again: no change
