@@ -10,7 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/csilab/csilab/fixtures"
 	"github.com/csilab/csilab/sim"
@@ -34,7 +36,8 @@ func init() {
 				action: func(ledger.Entry) fault.Action { return fault.Drop() },
 			})
 		},
-		Mutation: "a driver that creates again instead of looking for what its lost call created",
+		Mutation:      "a provisioner that gives each attempt a new name, so that a retry can't find what the lost call created",
+		MutateOptions: newNames,
 	})
 	register(Scenario{
 		Name:   "driver-crashed-at-every-call",
@@ -67,7 +70,8 @@ func init() {
 				},
 			})
 		},
-		Mutation: "a driver that keeps the task id of a create in memory only and creates again after its restart",
+		Mutation:      "a provisioner that gives each attempt a new name, so that a retry can't find what the dead driver created",
+		MutateOptions: newNames,
 	})
 	register(Scenario{
 		Name:   "kubelet-restarted-at-every-call",
@@ -83,8 +87,23 @@ func init() {
 				action: func(e ledger.Entry) fault.Action { return fault.Crash(e.Component) },
 			})
 		},
-		Mutation: "a kubelet that forgets at its restart what it had staged",
+		Mutation:      "a kubelet that finds only volumes with a pod directory at its restart (kubernetes#121937)",
+		MutateOptions: func(o *sim.Options) { o.ForgetfulKubelets = true },
 	})
+}
+
+// newNames makes each CreateVolume a call for another volume.
+func newNames(o *sim.Options) {
+	var n atomic.Int64
+	o.AlterCSI = func(op string, req any) any {
+		r, ok := req.(*csi.CreateVolumeRequest)
+		if !ok {
+			return req
+		}
+		r = proto.CloneOf(r)
+		r.Name = fmt.Sprintf("%s-%d", r.Name, n.Add(1))
+		return r
+	}
 }
 
 // waits are calls that only wait or read in the background; the driver makes

@@ -73,7 +73,7 @@ func (l *Lab) startControlPlane() error {
 	pod, err := sidecars.New(sidecars.Config{
 		Client: l.store.Client,
 		Dial: func(component string) (sidecars.Conn, error) {
-			return hop.Dial(hop.Config{Network: l.net, Endpoint: l.controllerSocket(), Hop: ledger.CSI, Component: component, In: l.in})
+			return hop.Dial(hop.Config{Network: l.net, Endpoint: l.controllerSocket(), Hop: ledger.CSI, Component: component, In: l.in, Alter: l.opts.AlterCSI})
 		},
 		DriverName: DriverName, Set: set, Log: l.log,
 	})

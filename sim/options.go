@@ -43,6 +43,8 @@ type Options struct {
 	// show, as kubelet v1.37.2 does (kubernetes#121937): a volume that was
 	// unpublished but not unstaged when it stopped is forgotten.
 	ForgetfulKubelets bool
+	// AlterCSI may replace a request of a sidecar before it is sent, for mutants.
+	AlterCSI func(op string, req any) any
 	// StateRoot is where labs keep their files; "" means a directory below
 	// os.TempDir.
 	StateRoot string

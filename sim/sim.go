@@ -292,10 +292,7 @@ func classify(h ledger.Hop, err error) string {
 			return string(r)
 		}
 	case ledger.VCenter:
-		var f *vcenter.Fault
-		if errors.As(err, &f) {
-			return strings.TrimPrefix(fmt.Sprintf("%T", f.Fault), "*types.")
-		}
+		return vcenter.CodeOf(err)
 	}
 	return ""
 }

@@ -43,6 +43,9 @@ type Config struct {
 	Component string // the caller, e.g. "csi-attacher" or "kubelet@node-1"
 	Node      string // node name, where the server is a node's; may be empty
 	In        *fault.Interceptor
+	// Alter may replace a request before it is sent, for mutants of a caller;
+	// nil sends what the caller wrote.
+	Alter func(op string, req any) any
 }
 
 // Dial returns a lazy connection; the first call connects. It does not retry
@@ -110,6 +113,9 @@ func (c *Conn) dropCount() int {
 
 func (c *Conn) intercept(cfg Config) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if cfg.Alter != nil {
+			req = cfg.Alter(method[strings.LastIndexByte(method, '/')+1:], req)
+		}
 		call := Describe(cfg.Hop, method, req)
 		call.Component = cfg.Component
 		if call.Node == "" {

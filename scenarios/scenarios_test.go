@@ -1,0 +1,113 @@
+package scenarios_test
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+
+	"github.com/csilab/csilab/scenarios"
+	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/host"
+	"github.com/csilab/csilab/sim/simtest"
+)
+
+func TestMain(m *testing.M) { simtest.Main(m) }
+
+// TestScenarios runs the Ginkgo suite on memory hosts, as anybody can.
+func TestScenarios(t *testing.T) {
+	gomega.RegisterFailHandler(ginkgo.Fail)
+	suite, reporter := ginkgo.GinkgoConfiguration()
+	scenarios.Specs(scenarios.Config{
+		Options: sim.Options{Host: "memory"}, Parallel: 4 * runtime.GOMAXPROCS(0), Keep: t.ArtifactDir(),
+		Label: func(labels []string) bool { return !testing.Short() || !has(labels, "sweep") },
+	})
+	ginkgo.RunSpecs(t, "csilab", suite, reporter)
+}
+
+func has(labels []string, l string) bool {
+	for _, x := range labels {
+		if x == l {
+			return true
+		}
+	}
+	return false
+}
+
+// TestRealHosts runs the scenarios that are no sweeps with real mounts.
+func TestRealHosts(t *testing.T) {
+	if err := host.RealSupported(); err != nil {
+		t.Skip(err)
+	}
+	sem := make(chan struct{}, 2*runtime.GOMAXPROCS(0))
+	for _, s := range scenarios.All() {
+		if s.Sweep != nil {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			sem <- struct{}{}
+			defer func() { <-sem }()
+			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "real"}, Keep: t.ArtifactDir()})
+			switch res.Class {
+			case scenarios.Passed:
+			case scenarios.Skipped:
+				t.Skip(res.Reason)
+			default:
+				t.Errorf("%s: %s\nreplay: %s\nledger: %s", res.Class, res.Reason, res.Replay, res.Ledger)
+			}
+		})
+	}
+}
+
+// TestMutants shows that each scenario turns red under the mutation that it
+// names: a scenario that can't fail shows nothing.
+func TestMutants(t *testing.T) {
+	sem := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
+	for _, s := range scenarios.All() {
+		if s.Mutation == "" {
+			t.Errorf("%s names no mutation", s.Name)
+		}
+		if s.Mutate == nil && s.MutateOptions == nil {
+			t.Errorf("%s has no mutation", s.Name)
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			sem <- struct{}{}
+			defer func() { <-sem }()
+			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "memory"}, Mutate: true, Timeout: mutantTimeout(s)})
+			switch res.Class {
+			case scenarios.Failed, scenarios.Invariant, scenarios.NoConverge:
+				t.Logf("%s: %s", res.Class, res.Reason)
+			default:
+				t.Errorf("%q leaves the scenario %s: %s", s.Mutation, res.Class, res.Reason)
+			}
+		})
+	}
+}
+
+// A mutant that keeps the lab from getting anywhere is told by time alone: a
+// healthy run takes a small part of it.
+func mutantTimeout(s scenarios.Scenario) time.Duration {
+	if s.Sweep != nil {
+		return 2 * time.Minute
+	}
+	return 20 * time.Second
+}
+
+func TestNamesAndLabels(t *testing.T) {
+	for _, s := range scenarios.All() {
+		if s.Text == "" || len(s.Labels) == 0 {
+			t.Errorf("%s has no text or no label", s.Name)
+		}
+		if got, ok := scenarios.Find(s.Name); !ok || got.Name != s.Name {
+			t.Errorf("%s is not found by its name", s.Name)
+		}
+	}
+	if _, ok := scenarios.Find("no-such"); ok {
+		t.Error("found what is not there")
+	}
+}
