@@ -120,7 +120,9 @@ type Violation struct {
 	ID, Sentence, Detail string
 }
 
-func (v Violation) String() string { return fmt.Sprintf("%s broken: %s (%s)", v.ID, v.Detail, v.Sentence) }
+func (v Violation) String() string {
+	return fmt.Sprintf("%s broken: %s (%s)", v.ID, v.Detail, v.Sentence)
+}
 
 // Invariant is a property of a World.
 type Invariant struct {
