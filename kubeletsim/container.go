@@ -58,7 +58,7 @@ func (k *Kubelet) resolve(namespace, podName, container, name string) (hostPath 
 	pod, running := w.pod, w.running
 	k.mu.Unlock()
 	if !running {
-		return "", false, fmt.Errorf("pod %s/%s: container %q is not running", namespace, podName, container)
+		return "", false, fmt.Errorf("pod %s/%s: container %q is not running: %w %s", namespace, podName, container, ErrNotHere, k.cfg.NodeName)
 	}
 	var c *corev1.Container
 	var have []string

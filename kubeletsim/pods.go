@@ -111,12 +111,16 @@ func (k *Kubelet) dropWorker(w *podWorker) {
 	}
 }
 
+// ErrNotHere says that this kubelet has no such pod, or not yet: one that was
+// just restarted hears of its pods a moment later.
+var ErrNotHere = errors.New("not on node")
+
 func (k *Kubelet) podByName(namespace, name string) (*podWorker, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := k.pods[k.podNames[namespace+"/"+name]]
 	if w == nil {
-		return nil, fmt.Errorf("pod %s/%s is not on node %s", namespace, name, k.cfg.NodeName)
+		return nil, fmt.Errorf("pod %s/%s is %w %s", namespace, name, ErrNotHere, k.cfg.NodeName)
 	}
 	return w, nil
 }

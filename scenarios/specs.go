@@ -102,8 +102,13 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 		if progress == nil {
 			progress = func(string, string) {}
 		}
+		var mu sync.Mutex
 		err := s.Sweep(ctx, opts, Report{
-			Note: func(line string) { res.Notes = append(res.Notes, line) },
+			Note: func(line string) {
+				mu.Lock()
+				defer mu.Unlock()
+				res.Notes = append(res.Notes, line)
+			},
 			Live: func(state string) { progress(s.Name, state) },
 		})
 		res.Class, res.Reason = classify(outer, err)

@@ -266,12 +266,17 @@ func (n *Node) serials() func(device string) string {
 // inPod does something as a program in a pod does. The kubelet only tells
 // where the pod's volumes are: when it crashes meanwhile, the program goes on.
 func (n *Node) inPod(ctx context.Context, do func(*kubeletsim.Kubelet) error) error {
+	start := time.Now()
 	for {
 		k, err := n.agent(ctx)
 		if err != nil {
 			return err
 		}
-		if err = do(k); !errors.Is(err, host.ErrFenced) {
+		err = do(k)
+		if errors.Is(err, kubeletsim.ErrNotHere) && time.Since(start) > 10*time.Second {
+			return err
+		}
+		if !errors.Is(err, host.ErrFenced) && !errors.Is(err, kubeletsim.ErrNotHere) {
 			return err
 		}
 		if err := n.lab.pause(ctx); err != nil {

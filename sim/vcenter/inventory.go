@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vmware/govmomi/object"
@@ -42,6 +43,10 @@ type inventory struct {
 	tasks      int64                                // of VMs, so far
 }
 
+// starting lets one vCenter of a process start at a time, as far as vcsim's
+// package variables go.
+var starting sync.Mutex
+
 // newService makes an empty vCenter. The managers of vcsim share templates
 // between instances; what they change is copied.
 func newService(cfg Config) (*simulator.Service, types.ServiceContent) {
@@ -53,7 +58,9 @@ func newService(cfg Config) (*simulator.Service, types.ServiceContent) {
 	content.About.FullName = fmt.Sprintf("VMware vCenter Server %s build-%s", cfg.Version, build)
 	content.About.LicenseProductVersion = strings.Join(strings.Split(cfg.Version, ".")[:2], ".")
 	ctx := simulator.NewContext()
+	starting.Lock() // LicenseManager's init appends to a variable of its package
 	ctx, si := simulator.NewServiceInstance(ctx, content, vpx.RootFolder)
+	starting.Unlock()
 	si.Content.About.InstanceUuid = uuidOf(cfg.Seed, "vcenter", "instance")
 	settings := ctx.Map.OptionManager()
 	own := make([]types.BaseOptionValue, len(settings.Setting))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -114,8 +115,29 @@ func (f *Face) start(rc *simulator.Context, j job) vim.ManagedObjectReference {
 	}
 	t.Info.Reason = &vim.TaskReasonUser{UserName: user}
 	f.inv.vim.Put(t)
+	f.recent(t.Self)
 	f.spawn(func() { f.run(t, j) })
 	return t.Self
+}
+
+// recentMax is how many tasks TaskManager.recentTask holds.
+const recentMax = 200
+
+// recent adds a task to TaskManager.recentTask, where clients look for tasks
+// whose names they lost. vcsim lists only its own kind of task there.
+func (f *Face) recent(task vim.ManagedObjectReference) {
+	c := f.inv.context()
+	tm, ok := c.Map.Get(vim.ManagedObjectReference{Type: "TaskManager", Value: "TaskManager"}).(*simulator.TaskManager)
+	if !ok {
+		return
+	}
+	c.WithLock(tm, func() {
+		all := append(slices.Clone(tm.RecentTask), task)
+		if n := len(all) - recentMax; n > 0 {
+			all = all[n:]
+		}
+		c.Update(tm, []vim.PropertyChange{{Name: "recentTask", Val: all}})
+	})
 }
 
 // run does a task's work, in a goroutine of its own, holding no lock.
