@@ -15,28 +15,9 @@ import (
 	"k8s.io/utils/exec"
 
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/host/shim"
 	"github.com/csilab/csilab/sim/ledger"
 )
-
-// The storage commands that a process of a real node runs are links to this
-// binary. It asks the node's interceptor over a socket before it runs the real
-// command, and tells it the exit status before it ends: so that faults and
-// ledger cover a driver that is a process of its own, unchanged.
-
-// intercepted are the commands that have a link.
-var intercepted = []string{"mount", "umount", "blkid", "blockdev", "fsck", "e2fsck", "mkfs", "mkfs.ext3", "mkfs.ext4", "mkfs.xfs",
-	"resize2fs", "dumpe2fs", "tune2fs", "xfs_growfs", "xfs_io", "xfs_admin", "xfs_repair"}
-
-// callMessage is a line of the protocol. The command sends its name and
-// arguments; the node answers go, or an exit status; after go the command
-// sends its own exit status and the node answers with the one to end with.
-type callMessage struct {
-	Name string   `json:"name,omitempty"`
-	Args []string `json:"args,omitempty"`
-	Go   bool     `json:"go,omitempty"`
-	Exit int      `json:"exit"`
-	Text string   `json:"text,omitempty"` // for the standard error output
-}
 
 func (h *Real) commandDir() string { return filepath.Join(h.cfg.Dir, "bin") }
 
@@ -52,7 +33,7 @@ func (h *Real) listenForCalls() error {
 	if err != nil {
 		return fmt.Errorf("host: %w", err)
 	}
-	for _, name := range intercepted {
+	for _, name := range shim.Names {
 		if _, err := findTool(name); err != nil {
 			continue // the node lacks it
 		}
@@ -113,7 +94,7 @@ func ownProcess(c *net.UnixConn) bool {
 // call passes one command through the interceptor.
 func (h *Real) call(ctx context.Context, c net.Conn) error {
 	in, out := json.NewDecoder(c), json.NewEncoder(c)
-	var req callMessage
+	var req shim.Message
 	if err := in.Decode(&req); err != nil {
 		return err
 	}
@@ -121,11 +102,11 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 	// command is killed.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ended := make(chan callMessage, 1)
+	ended := make(chan shim.Message, 1)
 	h.serve.Add(1)
 	go func() {
 		defer h.serve.Done()
-		var m callMessage
+		var m shim.Message
 		if err := in.Decode(&m); err != nil {
 			cancel(fmt.Errorf("%w: the command was killed", fault.ErrReplyLost))
 			return
@@ -134,7 +115,7 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 	}()
 	op := commandOperation(req.Name, req.Args)
 	ran := false
-	var status callMessage
+	var status shim.Message
 	request := op.request
 	if !op.command {
 		request = strings.TrimSpace(op.path + " " + op.request)
@@ -144,7 +125,7 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
-			if err := out.Encode(callMessage{Go: true}); err != nil {
+			if err := out.Encode(shim.Message{Go: true}); err != nil {
 				return fmt.Errorf("%w: %w", fault.ErrReplyLost, err)
 			}
 			ran = true
@@ -159,16 +140,16 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 }
 
 // answer makes the end of a command from what the interceptor said.
-func answer(name string, ran bool, status callMessage, err error) callMessage {
+func answer(name string, ran bool, status shim.Message, err error) shim.Message {
 	var own exec.CodeExitError
 	var errno syscall.Errno
 	switch {
 	case err == nil:
-		return callMessage{Exit: status.Exit}
+		return shim.Message{Exit: status.Exit}
 	case ran && errors.As(err, &own):
-		return callMessage{Exit: own.Code}
+		return shim.Message{Exit: own.Code}
 	case errors.Is(err, fault.ErrCrashed):
-		return callMessage{Exit: 128 + int(syscall.SIGKILL)}
+		return shim.Message{Exit: 128 + int(syscall.SIGKILL)}
 	case errors.As(err, &errno):
 		err = errno
 	case errors.Is(err, fault.ErrDrop):
@@ -178,7 +159,7 @@ func answer(name string, ran bool, status callMessage, err error) callMessage {
 	if name == "mount" || name == "umount" {
 		code = mountFail
 	}
-	return callMessage{Exit: code, Text: fmt.Sprintf("%s: %v\n", name, err)}
+	return shim.Message{Exit: code, Text: fmt.Sprintf("%s: %v\n", name, err)}
 }
 
 // commandOperation names a command as the calls through the Host interface are

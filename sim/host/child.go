@@ -8,12 +8,8 @@ import (
 	"strings"
 )
 
-// Environment of child processes.
-const (
-	envChild = "CSILAB_HOST_CHILD" // name of the registered child to be
-	envNode  = "CSILAB_HOST_NODE"  // state directory of the node that a process belongs to
-	envCalls = "CSILAB_HOST_CALLS" // where commands ask the interceptor
-)
+// envChild names the registered child that a process is to be.
+const envChild = "CSILAB_HOST_CHILD"
 
 // mainCalled says that a process started from this binary would get as far as
 // being a child, instead of running main or the tests once more.
@@ -52,12 +48,11 @@ func ChildCommand(name string, args ...string) (argv, env []string, err error) {
 }
 
 // Main must be the first call in main and in TestMain of every binary that
-// makes real nodes. Where this process is a child (a registered program, or a
-// command of a node that asks the interceptor), it runs that and exits.
-// Otherwise it returns.
+// makes real nodes. Where this process is a child (a registered program), it
+// runs that and exits. Otherwise it returns. (A command of a node that asks the
+// interceptor has ended before: see package shim.)
 func Main() {
 	mainCalled = true
-	commandMain()
 	name, ok := os.LookupEnv(envChild)
 	if !ok {
 		return

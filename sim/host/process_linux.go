@@ -9,6 +9,8 @@ import (
 	osexec "os/exec"
 	"slices"
 	"strings"
+
+	"github.com/csilab/csilab/sim/host/shim"
 )
 
 // StartProcess runs a program in the node: it sees the node's mounts, devices
@@ -28,7 +30,7 @@ func (h *Real) StartProcess(ctx context.Context, argv, env []string, stdout, std
 	if env == nil {
 		env = os.Environ()
 	}
-	c.Env = append(h.environment(env), envNode+"="+h.cfg.Dir)
+	c.Env = append(h.environment(env), shim.EnvNode+"="+h.cfg.Dir)
 	c.Stdout, c.Stderr = stdout, stderr
 	// A child of the program that outlives it must not keep Wait waiting for
 	// its output.
@@ -64,7 +66,7 @@ func (h *Real) environment(env []string) []string {
 	if h.calls == nil {
 		return env
 	}
-	path := strings.Join(sbin, ":")
+	path := strings.Join(shim.Sbin, ":")
 	env = slices.DeleteFunc(env, func(e string) bool {
 		v, ok := strings.CutPrefix(e, "PATH=")
 		if ok {
@@ -72,5 +74,5 @@ func (h *Real) environment(env []string) []string {
 		}
 		return ok
 	})
-	return append(env, "PATH="+h.commandDir()+":"+path, envCalls+"="+h.calls.Addr().String())
+	return append(env, "PATH="+h.commandDir()+":"+path, shim.EnvCalls+"="+h.calls.Addr().String())
 }

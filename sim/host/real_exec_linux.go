@@ -16,10 +16,9 @@ import (
 
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
-)
 
-// sbin are where the storage commands are when PATH doesn't say so.
-var sbin = []string{"/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"}
+	"github.com/csilab/csilab/sim/host/shim"
+)
 
 // findTool looks a command up.
 func findTool(name string) (string, error) {
@@ -27,7 +26,7 @@ func findTool(name string) (string, error) {
 		return filepath.Abs(p)
 	}
 	if !strings.Contains(name, "/") {
-		for _, dir := range sbin {
+		for _, dir := range shim.Sbin {
 			if p, err := osexec.LookPath(filepath.Join(dir, name)); err == nil {
 				return p, nil
 			}
@@ -51,7 +50,7 @@ func (e realExec) CommandContext(ctx context.Context, cmd string, args ...string
 	path, err := findTool(cmd)
 	c := osexec.CommandContext(ctx, path, args...)
 	c.Args[0] = cmd
-	c.Env = append(os.Environ(), envNode+"="+e.h.cfg.Dir)
+	c.Env = append(os.Environ(), shim.EnvNode+"="+e.h.cfg.Dir)
 	return &realCmd{Cmd: e.h.command(c), h: e.h, err: err}
 }
 
@@ -105,7 +104,7 @@ func (c *realCmd) SetStdin(in io.Reader)   { c.Cmd.Stdin = in }
 func (c *realCmd) SetStdout(out io.Writer) { c.Cmd.Stdout = out }
 func (c *realCmd) SetStderr(out io.Writer) { c.Cmd.Stderr = out }
 func (c *realCmd) SetEnv(env []string) {
-	c.Cmd.Env = append(env[:len(env):len(env)], envNode+"="+c.h.cfg.Dir)
+	c.Cmd.Env = append(env[:len(env):len(env)], shim.EnvNode+"="+c.h.cfg.Dir)
 }
 
 // Stop asks the command to end.

@@ -41,6 +41,3 @@ func LockLab(dir string) (release func(), err error) {
 
 // Sweep does nothing here.
 func Sweep(string) (removed []string, err error) { return nil, nil }
-
-func commandMain() {
-}

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
+
+	"github.com/csilab/csilab/sim/host/shim"
 )
 
 const waitDelay = 2 * time.Second
@@ -146,7 +148,7 @@ func killMarked(dir string) {
 		}
 		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
 		if err == nil && slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool {
-			node, ok := strings.CutPrefix(string(v), envNode+"=")
+			node, ok := strings.CutPrefix(string(v), shim.EnvNode+"=")
 			return ok && mount.PathWithinBase(node, dir)
 		}) {
 			_ = p.Kill()

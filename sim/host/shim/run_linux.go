@@ -1,4 +1,4 @@
-package host
+package shim
 
 import (
 	"encoding/json"
@@ -16,12 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commandMain runs this process as an intercepted command of a node, if that
-// is what it is, and exits.
-func commandMain() {
+// init runs this process as an intercepted command of a node, if that is what
+// it is, and exits. It does so before the packages behind it in import path
+// order are initialised: a node runs very many commands, and those packages
+// cost more than the command.
+func init() {
 	name := filepath.Base(os.Args[0])
-	addr := os.Getenv(envCalls)
-	if addr == "" || !slices.Contains(intercepted, name) {
+	addr := os.Getenv(EnvCalls)
+	if addr == "" || !slices.Contains(Names, name) {
 		return
 	}
 	code, err := runCommand(addr, name, os.Args[1:])
@@ -53,13 +55,13 @@ func runCommand(addr, name string, args []string) (int, error) {
 	}
 	defer c.Close()
 	in, out := json.NewDecoder(c), json.NewEncoder(c)
-	ask := func(m callMessage) (reply callMessage, err error) {
+	ask := func(m Message) (reply Message, err error) {
 		if err = out.Encode(m); err == nil {
 			err = in.Decode(&reply)
 		}
 		return reply, err
 	}
-	reply, err := ask(callMessage{Name: name, Args: args})
+	reply, err := ask(Message{Name: name, Args: args})
 	if err != nil {
 		return 0, err
 	}
@@ -69,7 +71,7 @@ func runCommand(addr, name string, args []string) (int, error) {
 		cmd.Env = plainEnvironment()
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		status := callMessage{}
+		status := Message{}
 		if err := cmd.Run(); err != nil {
 			var exit *osexec.ExitError
 			if !errors.As(err, &exit) {
@@ -95,7 +97,7 @@ func plainEnvironment() []string {
 		if v, ok := strings.CutPrefix(e, "PATH="); ok {
 			e = "PATH=" + strings.Join(plainPath(v), ":")
 		}
-		if !strings.HasPrefix(e, envCalls+"=") {
+		if !strings.HasPrefix(e, EnvCalls+"=") {
 			env = append(env, e)
 		}
 	}
@@ -105,13 +107,13 @@ func plainEnvironment() []string {
 // plainPath leaves out the directory of links, which is in the node's own.
 func plainPath(path string) []string {
 	return slices.DeleteFunc(filepath.SplitList(path), func(d string) bool {
-		return d == filepath.Join(os.Getenv(envNode), "bin")
+		return d == filepath.Join(os.Getenv(EnvNode), "bin")
 	})
 }
 
 // realTool finds the command that a link stands for.
 func realTool(name string) (string, error) {
-	for _, dir := range append(plainPath(os.Getenv("PATH")), sbin...) {
+	for _, dir := range append(plainPath(os.Getenv("PATH")), Sbin...) {
 		if p, err := osexec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(p) {
 			return p, nil
 		}
