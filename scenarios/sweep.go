@@ -80,8 +80,9 @@ func init() {
 		Sweep: func(ctx context.Context, opts sim.Options, rep Report) error {
 			return sweep(ctx, opts, rep, sweepPlan{
 				calls: func(e ledger.Entry) bool {
-					return strings.HasPrefix(e.Component, "kubelet@") && e.Hop != ledger.Kube ||
-						strings.HasPrefix(e.Component, "kubelet@") && strings.Contains(e.Op, "status")
+					// The node status is written at times of its own, on all nodes alike.
+					return strings.HasPrefix(e.Component, "kubelet@") &&
+						(e.Hop != ledger.Kube || e.Op == "update-status pods" || e.Op == "delete pods")
 				},
 				phases: aroundCSI,
 				action: func(e ledger.Entry) fault.Action { return fault.Crash(e.Component) },
@@ -112,11 +113,11 @@ var waits = map[string]bool{"WaitForUpdatesEx": true, "CancelWaitForUpdates": tr
 
 var after = []fault.Phase{fault.After}
 
-// aroundCSI crashes before and after CSI calls. Of the calls that the crashed
+// aroundCSI crashes before and after CSI calls that change something. Of the calls that the crashed
 // component itself makes one after the other, "before the next" is "after this
 // one": nothing has happened in between that lasts.
 func aroundCSI(e ledger.Entry) []fault.Phase {
-	if e.Hop == ledger.CSI {
+	if e.Hop == ledger.CSI && !strings.Contains(e.Op, "Get") && e.Op != "Probe" {
 		return []fault.Phase{fault.Before, fault.After}
 	}
 	return after
