@@ -99,6 +99,9 @@ func (l *Lab) startController() {
 		if err != nil {
 			return nil, fmt.Errorf("the vCenter's own configuration: %w", err)
 		}
+		if l.opts.Bubble {
+			conf.VCenter.Scheme = "http" // TLS has nothing to protect in memory
+		}
 		fn := transport.NewFenced(l.net)
 		records := &fencedRecords{Store: l.records}
 		d, err := driver.New(driver.Config{

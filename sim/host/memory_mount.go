@@ -97,6 +97,7 @@ func parseMount(args []string) (mountRequest, error) {
 	case len(names) == 1 && r.remount:
 		r.target = names[0]
 	case len(names) == 1:
+		//lint:ignore ST1005 it is mount(8)'s own text
 		return r, fmt.Errorf("mount: %s: can't find in /etc/fstab.", names[0])
 	}
 	return r, nil

@@ -218,7 +218,7 @@ func mkfs(h *Memory, out, errs io.Writer, fstype string, args []string) int {
 	ops, flags := operands(args, with)
 	dev := last(ops)
 	if fstype != "xfs" && len(ops) == 2 {
-		dev = ops[0] // the second is the size in blocks, which is not modelled
+		// The second is the size in blocks, which is not modelled.
 		fmt.Fprintf(errs, "%s: memory hosts make filesystems of the size of the device\n", name)
 		return 1
 	}

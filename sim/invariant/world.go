@@ -164,20 +164,6 @@ func Check(w *World) []Violation {
 	return out
 }
 
-func (w *World) node(name string) *Node {
-	for i := range w.Nodes {
-		if w.Nodes[i].Name == name {
-			return &w.Nodes[i]
-		}
-	}
-	return nil
-}
-
-func (w *World) fenced(node string) bool {
-	n := w.node(node)
-	return n == nil || n.Fenced
-}
-
 func (w *World) multiWriter(volume string) bool {
 	return slices.ContainsFunc(w.PVs, func(p PV) bool { return p.VolumeID == volume && p.MultiWriter })
 }

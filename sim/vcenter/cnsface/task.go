@@ -156,7 +156,7 @@ func (f *Face) run(t *task, j job) {
 	if err != nil {
 		var te *taskError
 		var tf *TaskFault
-		fault := vim.LocalizedMethodFault{}
+		var fault vim.LocalizedMethodFault
 		switch {
 		case errors.As(err, &te):
 			fault = *te.fault
