@@ -52,7 +52,8 @@ type Config struct {
 	Label func(labels []string) bool
 	// Parallel is how many scenarios run side by side; 0 means 1.
 	Parallel int
-	// Timeout bounds a scenario; 0 means two minutes, twenty for a sweep.
+	// Timeout bounds a scenario; 0 means two minutes, twenty for a sweep or with
+	// real timers, and eight hours for a sweep with real timers.
 	Timeout time.Duration
 	// Start and Done are told of each scenario, from several goroutines;
 	// Progress of the state of a sweep. All may be nil.
@@ -70,7 +71,9 @@ func (c Config) timeout(s Scenario) time.Duration {
 	switch {
 	case c.Timeout > 0:
 		return c.Timeout
-	case s.Sweep != nil:
+	case s.Sweep != nil && c.Options.Timers == "real":
+		return 8 * time.Hour
+	case s.Sweep != nil, c.Options.Timers == "real":
 		return 20 * time.Minute
 	}
 	return 2 * time.Minute

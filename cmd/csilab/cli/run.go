@@ -69,7 +69,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl.StringVar(&f.junit, "junit", "", "write a JUnit report to this file")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json (results on standard output, progress on standard error)")
 	fl.StringVar(&f.keep, "keep", "", "directory for the ledgers of scenarios that fail (default: a new one)")
-	fl.DurationVar(&f.timeout, "timeout", 0, "limit of one scenario (default 2m, sweeps 20m)")
+	fl.DurationVar(&f.timeout, "timeout", 0, "limit of one scenario (default 2m, 20m for sweeps and with real timers)")
 	fl.BoolVar(&f.mutate, "mutate", false, "apply each scenario's mutation: all that have one must fail")
 	fl.CountVarP(&f.verbose, "verbose", "v", "log to standard error (-v warnings, -vv info, -vvv debug)")
 	_ = fl.MarkHidden("mutate")
