@@ -1,6 +1,7 @@
 package scenarios_test
 
 import (
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -109,5 +110,15 @@ func TestNamesAndLabels(t *testing.T) {
 	}
 	if _, ok := scenarios.Find("no-such"); ok {
 		t.Error("found what is not there")
+	}
+}
+
+func TestDocs(t *testing.T) {
+	b, err := os.ReadFile("../docs/scenarios.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(b) != scenarios.Markdown() {
+		t.Error("docs/scenarios.md is not what `go run ./cmd/csilab list -o markdown` prints")
 	}
 }

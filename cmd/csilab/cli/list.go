@@ -39,9 +39,13 @@ func newList(s Streams) *cobra.Command {
 				}
 				return w.Flush()
 			}
-			return exitf(ExitUsage, "--output %q: allowed are table, json", output)
+			if output == "markdown" {
+				fmt.Fprint(s.Out, scenarios.Markdown())
+				return nil
+			}
+			return exitf(ExitUsage, "--output %q: allowed are table, json, markdown", output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or markdown")
 	return cmd
 }
