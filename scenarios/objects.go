@@ -4,6 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csilab/csilab/sim"
 )
 
 // claim is a PersistentVolumeClaim; class "" takes the default class.
@@ -67,4 +69,29 @@ func tolerateNothing(p *corev1.Pod) *corev1.Pod {
 		p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &zero})
 	}
 	return p
+}
+
+// mode sets a claim's access mode.
+func mode(m corev1.PersistentVolumeAccessMode) func(*corev1.PersistentVolumeClaim) {
+	return func(c *corev1.PersistentVolumeClaim) { c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{m} }
+}
+
+// volumeNamed makes a claim one for a certain volume, without a class.
+func volumeNamed(pv string) func(*corev1.PersistentVolumeClaim) {
+	return func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName, c.Spec.StorageClassName = pv, new(string) }
+}
+
+// volume is a PersistentVolume that an administrator makes for a volume that
+// is there already; it is retained.
+func volume(name, handle, size string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: sim.DriverName, VolumeHandle: handle, FSType: "ext4"}},
+		},
+	}
 }

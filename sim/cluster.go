@@ -95,7 +95,7 @@ func (l *Lab) controllerSocket() string {
 // startController starts the driver's controller service.
 func (l *Lab) startController() {
 	l.supervise("driver-controller", func() (*incarnation, error) {
-		conf, err := vsphere.ParseConfig([]byte(l.vc.Conf("csilab")), nil)
+		conf, err := vsphere.ParseConfig([]byte(l.vc.Conf(clusterID)), nil)
 		if err != nil {
 			return nil, fmt.Errorf("the vCenter's own configuration: %w", err)
 		}

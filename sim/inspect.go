@@ -58,23 +58,7 @@ func (l *Lab) poll(ctx context.Context, what string, f func() (string, bool)) er
 
 // FilesystemBytes is the size of the filesystem that a pod sees at a mount path.
 func (l *Lab) FilesystemBytes(ctx context.Context, pod, mountPath string) (int64, error) {
-	p, err := l.Pod(pod)
-	if err != nil {
-		return 0, err
-	}
-	n := l.node(p.Spec.NodeName)
-	if n == nil {
-		return 0, fmt.Errorf("pod %s runs on no node of this lab (%q)", pod, p.Spec.NodeName)
-	}
-	k, err := n.agent(ctx)
-	if err != nil {
-		return 0, err
-	}
-	i := slices.IndexFunc(p.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == mountPath })
-	if i < 0 {
-		return 0, fmt.Errorf("pod %s mounts nothing at %s", pod, mountPath)
-	}
-	u, err := k.VolumeStats(ctx, p.Namespace, p.Name, p.Spec.Containers[0].VolumeMounts[i].Name)
+	u, err := l.Space(ctx, pod, mountPath)
 	return u.TotalBytes, err
 }
 

@@ -59,7 +59,7 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 		w.Pods = append(w.Pods, pod)
 	}
 	for _, v := range l.vc.Volumes() {
-		w.Volumes = append(w.Volumes, invariant.Volume{ID: v.ID, Name: v.Name, Unmanaged: v.Metadata.Cluster.ID == "", Retained: l.isRetained(v.ID)})
+		w.Volumes = append(w.Volumes, invariant.Volume{ID: v.ID, Name: v.Name, Unmanaged: v.Metadata.Cluster.ID != clusterID, Retained: l.isRetained(v.ID)})
 	}
 	for _, s := range l.vc.Snapshots() {
 		w.Snapshots = append(w.Snapshots, invariant.Snapshot{ID: s.Volume + "+" + s.ID, VolumeID: s.Volume, Retained: l.isRetained(s.Volume + "+" + s.ID)})
