@@ -178,7 +178,8 @@ func (l *Lab) startVCenter(ctx context.Context) error {
 		cfg.Listener = lis
 	}
 	var err error
-	l.vc, err = vcenter.New(ctx, cfg)
+	// It lives until Close: ctx bounds the start of the lab only.
+	l.vc, err = vcenter.New(context.WithoutCancel(ctx), cfg)
 	return err
 }
 

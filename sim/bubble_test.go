@@ -1,0 +1,132 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csilab/csilab/scenarios"
+	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/simtest"
+)
+
+// epoch is when labs in a bubble begin. A bubble's own clock starts in 2000,
+// before any object of this world.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// bubble runs f in virtual time, from epoch on. At its end the bubble itself
+// requires that no goroutine is left.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(epoch))
+		f(t)
+	})
+}
+
+// hour is long in virtual time.
+func hour(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Each scenario runs in virtual time with the timers of a real cluster.
+func TestScenariosInBubbles(t *testing.T) {
+	for _, s := range scenarios.All() {
+		if s.Sweep != nil {
+			continue // makes hundreds of labs; package scenarios runs it
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				res := scenarios.Run(context.Background(), s, scenarios.Config{Options: sim.Options{Bubble: true}, Timeout: time.Hour, Keep: t.ArtifactDir()})
+				switch res.Class {
+				case scenarios.Passed:
+					t.Logf("%v of virtual time", res.Duration)
+				case scenarios.Skipped:
+					t.Skip(res.Reason)
+				default:
+					t.Errorf("%s: %s\nledger: %s", res.Class, res.Reason, res.Ledger)
+				}
+			})
+		})
+	}
+}
+
+// A volume of a node that lost power is detached when the pod is gone and six
+// minutes have passed (kubernetes v1.37.2
+// pkg/controller/volume/attachdetach/attach_detach_controller.go,
+// ReconcilerMaxWaitForUnmountDuration).
+func TestForceDetachTakesSixMinutes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		lab := simtest.New(t, simtest.Bubble())
+		ctx := hour(t)
+		start(ctx, t, lab, "app", "node-1", "data")
+		must(t, lab.PowerOff(ctx, "node-1"))
+		off := time.Now()
+		must(t, lab.NotReady(ctx, "node-1"))
+		if d := time.Since(off); d < 40*time.Second || d > 2*time.Minute {
+			t.Errorf("the node is given up after %v", d)
+		}
+		must(t, lab.ForceDeletePod(ctx, "app"))
+		gone := time.Now()
+		must(t, lab.Detached(ctx, lab.PVName("data")))
+		if d := time.Since(gone); d < 6*time.Minute || d > 6*time.Minute+30*time.Second {
+			t.Errorf("detached after %v, want 6 minutes", d)
+		}
+		calls := lab.Ledger.Entries(ledger.OnHop(ledger.CSI, "ControllerUnpublishVolume"))
+		if len(calls) == 0 || calls[0].Start.Before(gone.Add(6*time.Minute)) {
+			t.Errorf("the driver was asked to unpublish too early:\n%s", ledger.Text(calls))
+		}
+		start(ctx, t, lab, "app", "node-2", "data")
+		must(t, lab.Check(ctx))
+	})
+}
+
+// The calls of a lab in virtual time are a function of its seed.
+func TestSameSeedSameCalls(t *testing.T) {
+	run := func(t *testing.T, seed uint64) (out []string) {
+		bubble(t, func(t *testing.T) {
+			lab := simtest.New(t, simtest.Bubble(), simtest.Seed(seed))
+			s, _ := scenarios.Find("lifecycle-filesystem")
+			must(t, s.Flow(hour(t), lab))
+			out = canonical(lab.Ledger.Entries(ledger.OnHop(ledger.CSI)))
+		})
+		return out
+	}
+	a, b, c := run(t, 7), run(t, 7), run(t, 8)
+	if i := firstDifference(a, b); i >= 0 {
+		t.Errorf("the same seed gave other calls, from here on:\n%s\n---\n%s", window(a, i), window(b, i))
+	}
+	if slices.Equal(a, c) {
+		t.Error("another seed gave the very same ids")
+	}
+}
+
+// canonical are the calls with their virtual time, without the order of those
+// that happen at one instant.
+func canonical(es []ledger.Entry) (out []string) {
+	for _, e := range es {
+		out = append(out, fmt.Sprintf("%12v %s %s %s %s %s %s", e.Start.Sub(epoch), e.Hop, e.Component, e.Op, e.Subject(), e.Outcome, e.Code))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func firstDifference(a, b []string) int {
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) || a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+func window(s []string, i int) string {
+	return strings.Join(s[max(0, i-2):min(len(s), i+3)], "\n")
+}

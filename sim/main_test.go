@@ -1,0 +1,9 @@
+package sim_test
+
+import (
+	"testing"
+
+	"github.com/csilab/csilab/sim/simtest"
+)
+
+func TestMain(m *testing.M) { simtest.Main(m) }
