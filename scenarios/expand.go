@@ -104,14 +104,14 @@ func expand(ctx context.Context, l *sim.Lab, podName, pvc, file, size string, is
 }
 
 // filesystemSize checks that a pod's filesystem has the size, less what a
-// filesystem keeps to itself (an eighth at the most).
+// filesystem keeps to itself (a quarter at the most, of a small one).
 func filesystemSize(l *sim.Lab, ctx context.Context, podName, mount, size string) error {
 	q := resource.MustParse(size)
 	got, err := l.FilesystemBytes(ctx, podName, mount)
 	if err != nil {
 		return err
 	}
-	if got < q.Value()*7/8 || got > q.Value() {
+	if got < q.Value()*3/4 || got > q.Value() {
 		return fmt.Errorf("the filesystem at %s has %d bytes, the volume %d: %w", mount, got, q.Value(), errUnexpected)
 	}
 	return nil
