@@ -1,0 +1,70 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+func init() {
+	register(Scenario{
+		Name:          "session-lost",
+		Text:          "the vCenter ends all sessions in the middle of each operation, then its password is changed: the driver logs in again and finds what it had begun",
+		Labels:        []string{"session", "attach", "fault"},
+		Flow:          sessionLost,
+		Mutation:      "a provisioner that gives each attempt a new name, so that a retry can't find what was begun before the password changed",
+		MutateOptions: newNames,
+	})
+}
+
+func sessionLost(ctx context.Context, l *sim.Lab) error {
+	// endAt ends all sessions once an operation is committed, before its
+	// caller hears of it.
+	endAt := func(op string) *fault.Armed {
+		return l.Inject(fault.Rule{Name: "sessions end at " + op, Hop: ledger.VCenter, Op: op, Phase: fault.After, Nth: 1,
+			Do: fault.Func("end all sessions", func(context.Context, fault.Call) error { l.VCenter().KillSessions(); return nil })})
+	}
+	rotate := fault.Func("change the password", func(context.Context, fault.Call) error { l.RotatePassword("changed"); return nil })
+	first, second := claim("first", "fast", "64Mi"), claim("second", "fast", "64Mi")
+	rules := []*fault.Armed{endAt("CnsCreateVolume"), endAt("CnsAttachVolume"), endAt("CnsDetachVolume"), endAt("CnsDeleteVolume"), endAt("CnsCreateSnapshots")}
+	var changed *fault.Armed
+	return steps(
+		func() error { return l.Create(ctx, first, pod("app", "", first)) },
+		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error { return l.Write(ctx, "app", "/first/a", "over lost sessions") },
+		func() error { _, err := l.TakeSnapshot(ctx, "snap", "first", "snap"); return err },
+		func() error { return l.Check(ctx) },
+
+		func() error {
+			changed = l.Inject(fault.Rule{Name: "the password changes", Hop: ledger.VCenter, Op: "CnsCreateVolume", Phase: fault.After, Nth: 1, Do: rotate})
+			return l.Create(ctx, second)
+		},
+		func() error { return l.HasEvent(ctx, second, "ProvisioningFailed", "login") },
+		func() error { l.Note("after the password has changed: %s", lastEvent(l, second)); return nil },
+		// The volume is made, nobody knows. What runs goes on without vCenter.
+		func() error { return l.Expect(ctx, "app", "/first/a", "over lost sessions") },
+		func() error { l.Crash("driver-controller"); return nil },
+		func() error { return l.Create(ctx, pod("user", "", second)) },
+		func() error { _, err := l.Running(ctx, "user"); return err },
+		func() error { return l.Write(ctx, "user", "/second/a", "with the new password") },
+		func() error { return l.Check(ctx) },
+
+		func() error { return l.DeletePod(ctx, "app") },
+		func() error { return l.DeletePod(ctx, "user") },
+		func() error { return l.DeleteSnapshot(ctx, "snap") },
+		func() error { return l.DeletePVC(ctx, "first") },
+		func() error { return l.DeletePVC(ctx, "second") },
+		func() error { return l.Empty(ctx) },
+		func() error {
+			for _, r := range append(rules, changed) {
+				if r.Fired() != 1 {
+					return fmt.Errorf("%s: %d times: %w", r.Name, r.Fired(), errUnexpected)
+				}
+			}
+			return nil
+		},
+	)
+}
