@@ -39,6 +39,8 @@ type Scenario struct {
 type Report struct {
 	Note func(line string)  // stays in the report
 	Live func(state string) // shown while it runs
+	// Every limits a sweep to every nth cell; 0 means all.
+	Every int
 }
 
 var all []Scenario

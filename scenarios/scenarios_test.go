@@ -23,6 +23,7 @@ func TestScenarios(t *testing.T) {
 	suite, reporter := ginkgo.GinkgoConfiguration()
 	scenarios.Specs(scenarios.Config{
 		Options: sim.Options{Host: "memory"}, Parallel: 4 * runtime.GOMAXPROCS(0), Keep: t.ArtifactDir(),
+		SweepEvery: sweepEvery,
 		Label: func(labels []string) bool { return !testing.Short() || !has(labels, "sweep") },
 	})
 	ginkgo.RunSpecs(t, "csilab", suite, reporter)
@@ -76,6 +77,9 @@ func TestMutants(t *testing.T) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
+			if s.Sweep != nil && sweepEvery > 1 {
+				t.Skip("the sweeps' mutants are run without the race detector")
+			}
 			t.Parallel()
 			sem <- struct{}{}
 			defer func() { <-sem }()

@@ -63,6 +63,8 @@ type Config struct {
 	// Keep is the directory that gets the ledger of a scenario that failed;
 	// "" keeps none.
 	Keep string
+	// SweepEvery limits sweeps to every nth cell; 0 means all.
+	SweepEvery int
 	// Mutate applies each scenario's mutation: all must turn red.
 	Mutate bool
 }
@@ -112,6 +114,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 				defer mu.Unlock()
 				res.Notes = append(res.Notes, line)
 			},
+			Every: cfg.SweepEvery,
 			Live: func(state string) { progress(s.Name, state) },
 		})
 		res.Class, res.Reason = classify(outer, err)

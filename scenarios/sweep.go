@@ -137,6 +137,7 @@ type cell struct {
 	nth       int
 	phase     fault.Phase
 	entry     ledger.Entry
+	index     int
 }
 
 func (c cell) String() string {
@@ -177,6 +178,11 @@ func sweepPart(ctx context.Context, opts sim.Options, rep Report, what string, p
 	cells, err := list(ctx, opts, plan)
 	if err != nil {
 		return step(err, "the clean run")
+	}
+	if n := rep.Every; n > 1 {
+		all := len(cells)
+		cells = slices.DeleteFunc(cells, func(c cell) bool { return (c.index+int(opts.Seed))%n != 0 })
+		rep.Note(fmt.Sprintf("%s: every %d. of %d cells", what, n, all))
 	}
 	if len(cells) == 0 {
 		return nil
@@ -277,7 +283,7 @@ func list(ctx context.Context, opts sim.Options, plan sweepPlan) ([]cell, error)
 		k := kind{e.Hop, e.Op, e.Component}
 		seen[k]++
 		for _, p := range plan.phases(e) {
-			cells = append(cells, cell{e.Hop, e.Op, e.Component, seen[k], p, e})
+			cells = append(cells, cell{e.Hop, e.Op, e.Component, seen[k], p, e, len(cells)})
 		}
 	}
 	return slices.Clip(cells), lab.Close()
