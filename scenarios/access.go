@@ -12,6 +12,7 @@ import (
 
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/kube/store"
 	"github.com/csilab/csilab/sim/ledger"
 )
 
@@ -21,10 +22,17 @@ func init() {
 		Text:     "a ReadWriteOncePod claim is for one pod: scheduler, kubelet and attach controller keep a second one out until the first is gone",
 		Labels:   []string{"access", "attach", "stage"},
 		Flow:     readWriteOncePod,
-		Mutation: "a provisioner that makes the volume ReadWriteOnce instead",
-		Mutate: alterVolumes("forgets Pod", func(pv *corev1.PersistentVolume) {
-			pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-		}),
+		Mutation: "a volume that turns ReadWriteOnce behind its claim's back, so that kubelet doesn't know it is for one pod",
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "forgets Pod", Hop: ledger.Kube, Op: "create volumeattachments", Phase: fault.After, Nth: 1,
+				Do: fault.Func("make it ReadWriteOnce", func(ctx context.Context, _ fault.Call) error {
+					_, err := store.Modify(ctx, l.Client(), "", l.PVName("alone"), func(pv *corev1.PersistentVolume) error {
+						pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+						return nil
+					})
+					return err
+				})})
+		},
 	})
 	register(Scenario{
 		Name:     "multi-attach",
@@ -42,7 +50,7 @@ func init() {
 		Labels:   []string{"access", "stage", "publish"},
 		Flow:     readOnly,
 		Mutation: "a provisioner that forgets the mount options of the class",
-		Mutate:   alterVolumes("forgets mountOptions", func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = nil }),
+		Mutate:   alterVolumes("csi-provisioner", "forgets mountOptions", func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = nil }),
 	})
 }
 

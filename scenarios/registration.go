@@ -47,7 +47,9 @@ func registeredAgain(ctx context.Context, l *sim.Lab) error {
 		return steps(
 			func() error { return l.Restarted(ctx, component, before) },
 			func() error { return registered(ctx, l, component) },
-			func() error { return step(l.Expect(ctx, "app", "/data/a", "written before"), "after the death of %s", component) },
+			func() error {
+				return step(l.Expect(ctx, "app", "/data/a", "written before"), "after the death of %s", component)
+			},
 		)
 	}
 	use := func(name string) error {

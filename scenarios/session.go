@@ -50,6 +50,12 @@ func sessionLost(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Create(ctx, pod("user", "", second)) },
 		func() error { _, err := l.Running(ctx, "user"); return err },
 		func() error { return l.Write(ctx, "user", "/second/a", "with the new password") },
+		func() error {
+			if n := len(l.VCenter().Volumes()); n != 2 {
+				return fmt.Errorf("the backend has %d volumes for 2 claims: %w", n, errUnexpected)
+			}
+			return nil
+		},
 		func() error { return l.Check(ctx) },
 
 		func() error { return l.DeletePod(ctx, "app") },

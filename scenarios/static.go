@@ -18,10 +18,8 @@ func init() {
 		Text:     "a volume made by hand is used through a pre-provisioned PersistentVolume; it outlives claim and PersistentVolume, and a second pair finds its data",
 		Labels:   []string{"static", "attach", "stage"},
 		Flow:     staticVolume,
-		Mutation: "a blkid that sees no filesystem, so that a volume with data is formatted",
-		Mutate: func(l *sim.Lab) {
-			l.Inject(fault.Rule{Name: "blkid sees nothing", Hop: ledger.Host, Op: "exec blkid", Do: fault.Skip()})
-		},
+		Mutation: "an API server that stores Delete where a PersistentVolume says Retain",
+		Mutate:   alterVolumes("user", "forgets Retain", deletePolicy),
 	})
 	register(Scenario{
 		Name:     "retain-class",
@@ -29,17 +27,20 @@ func init() {
 		Labels:   []string{"static", "provision"},
 		Flow:     retainClass,
 		Mutation: "a provisioner that ignores the reclaim policy of the class",
-		Mutate: alterVolumes("forgets Retain", func(pv *corev1.PersistentVolume) {
-			pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
-		}),
+		Mutate:   alterVolumes("csi-provisioner", "forgets Retain", deletePolicy),
 	})
 }
 
-// alterVolumes changes each PersistentVolume right after its creation: what a
-// provisioner makes that does not take over all that it should.
-func alterVolumes(name string, change func(*corev1.PersistentVolume)) func(*sim.Lab) {
+func deletePolicy(pv *corev1.PersistentVolume) {
+	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+}
+
+// alterVolumes changes each PersistentVolume that a component creates, right
+// after that: what a provisioner makes that does not take over all that it
+// should.
+func alterVolumes(component, name string, change func(*corev1.PersistentVolume)) func(*sim.Lab) {
 	return func(l *sim.Lab) {
-		l.Inject(fault.Rule{Name: name, Hop: ledger.Kube, Op: "create persistentvolumes", Component: "csi-provisioner", Phase: fault.After,
+		l.Inject(fault.Rule{Name: name, Hop: ledger.Kube, Op: "create persistentvolumes", Component: component, Phase: fault.After,
 			Do: fault.Func(name, func(ctx context.Context, c fault.Call) error {
 				_, err := store.Modify(ctx, l.Client(), "", c.Volume, func(pv *corev1.PersistentVolume) error { change(pv); return nil })
 				return err
