@@ -43,7 +43,7 @@ func sessionLost(ctx context.Context, l *sim.Lab) error {
 			return l.Create(ctx, second)
 		},
 		func() error { return l.HasEvent(ctx, second, "ProvisioningFailed", "login") },
-		func() error { l.Note("after the password has changed: %s", lastEvent(l, second)); return nil },
+		func() error { return noteEvent(l, "after the password has changed", second, "ProvisioningFailed") },
 		// The volume is made, nobody knows. What runs goes on without vCenter.
 		func() error { return l.Expect(ctx, "app", "/first/a", "over lost sessions") },
 		func() error { l.Crash("driver-controller"); return nil },

@@ -3,6 +3,8 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -93,8 +95,8 @@ func snapshotRetained(ctx context.Context, l *sim.Lab) error {
 			return l.HasEvent(ctx, larger, "ProvisioningFailed", "OutOfRange")
 		},
 		func() error { return l.HasEvent(ctx, smaller, "ProvisioningFailed", "is less than the size") },
-		func() error { l.Note("larger claim: %s", lastEvent(l, larger)); return nil },
-		func() error { l.Note("smaller claim: %s", lastEvent(l, smaller)); return nil },
+		func() error { return noteEvent(l, "larger claim", larger, "ProvisioningFailed") },
+		func() error { return noteEvent(l, "smaller claim", smaller, "ProvisioningFailed") },
 		func() error { return l.Delete(ctx, larger) },
 		func() error { return l.Delete(ctx, smaller) },
 
@@ -118,12 +120,15 @@ func snapshotRetained(ctx context.Context, l *sim.Lab) error {
 	)
 }
 
-func lastEvent(l *sim.Lab, o store.Object) string {
-	ev := l.Events(o)
-	if len(ev) == 0 {
-		return "no event"
+// noteEvent puts the last event with a reason into the report.
+func noteEvent(l *sim.Lab, what string, o store.Object, reason string) error {
+	for _, e := range slices.Backward(l.Events(o)) {
+		if strings.Contains(e, " "+reason+": ") {
+			l.Note("%s: %s", what, e)
+			break
+		}
 	}
-	return ev[len(ev)-1]
+	return nil
 }
 
 func snapshotsBlock(ctx context.Context, l *sim.Lab) error {
@@ -136,7 +141,7 @@ func snapshotsBlock(ctx context.Context, l *sim.Lab) error {
 		func() error { _, err := l.TakeSnapshot(ctx, "one", "data", "snap"); return err },
 		func() error { return l.Expand(ctx, "data", "128Mi") },
 		func() error { return l.HasEvent(ctx, c, "VolumeResizeFailed", "FailedPrecondition") },
-		func() error { l.Note("expansion: %s", lastEvent(l, c)); return nil },
+		func() error { return noteEvent(l, "expansion", c, "VolumeResizeFailed") },
 		func() error { return l.BackendSize(ctx, "data", "64Mi") },
 		func() error { return l.Expect(ctx, "app", "/dev/data", "held by a snapshot") },
 		func() error { return l.Check(ctx) },
@@ -153,7 +158,7 @@ func snapshotsBlock(ctx context.Context, l *sim.Lab) error {
 		func() error {
 			return l.HasEvent(ctx, mustVolume(l, pv), "VolumeFailedDelete", "FailedPrecondition")
 		},
-		func() error { l.Note("deletion: %s", lastEvent(l, mustVolume(l, pv))); return nil },
+		func() error { return noteEvent(l, "deletion", mustVolume(l, pv), "VolumeFailedDelete") },
 		func() error { return stillThere(l, id) },
 		func() error { return l.DeleteSnapshot(ctx, "two") },
 		func() error { return l.Gone(ctx, volume(pv, id, "128Mi")) },
