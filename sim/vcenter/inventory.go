@@ -43,9 +43,14 @@ type inventory struct {
 	tasks      int64                                // of VMs, so far
 }
 
-// starting lets one vCenter of a process start at a time, as far as vcsim's
-// package variables go.
-var starting sync.Mutex
+// licences guards vcsim's one package variable that a starting vCenter
+// appends to (simulator.EvalLicense, in LicenseManager's init) and that each
+// new host or cluster copies. features is what it holds at first: without
+// putting that back it would grow with each vCenter of the process.
+var (
+	licences sync.RWMutex
+	features = slices.Clone(simulator.EvalLicense.Properties)
+)
 
 // newService makes an empty vCenter. The managers of vcsim share templates
 // between instances; what they change is copied.
@@ -58,9 +63,10 @@ func newService(cfg Config) (*simulator.Service, types.ServiceContent) {
 	content.About.FullName = fmt.Sprintf("VMware vCenter Server %s build-%s", cfg.Version, build)
 	content.About.LicenseProductVersion = strings.Join(strings.Split(cfg.Version, ".")[:2], ".")
 	ctx := simulator.NewContext()
-	starting.Lock() // LicenseManager's init appends to a variable of its package
+	licences.Lock()
+	simulator.EvalLicense.Properties = slices.Clone(features)
 	ctx, si := simulator.NewServiceInstance(ctx, content, vpx.RootFolder)
-	starting.Unlock()
+	licences.Unlock()
 	si.Content.About.InstanceUuid = uuidOf(cfg.Seed, "vcenter", "instance")
 	settings := ctx.Map.OptionManager()
 	own := make([]types.BaseOptionValue, len(settings.Setting))
@@ -93,6 +99,8 @@ func (v *VCenter) build() error {
 	if len(v.inv.dc.Network) > 0 {
 		v.inv.network = v.inv.dc.Network[0]
 	}
+	licences.RLock()
+	defer licences.RUnlock()
 	for _, z := range zonesOf(v.cfg.Nodes) {
 		if err := v.addZone(z); err != nil {
 			return err
