@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,4 +95,11 @@ func volume(name, handle, size string) *corev1.PersistentVolume {
 				Driver: sim.DriverName, VolumeHandle: handle, FSType: "ext4"}},
 		},
 	}
+}
+
+// snapshotOf is a VolumeSnapshot of a claim.
+func snapshotOf(name, pvc string) *snapshotv1.VolumeSnapshot {
+	class := "snap"
+	return &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: sim.Namespace, Name: name}, Spec: snapshotv1.VolumeSnapshotSpec{
+		VolumeSnapshotClassName: &class, Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &pvc}}}
 }
