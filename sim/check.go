@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -117,26 +118,31 @@ func (n *Node) leftDirs() (left []string) {
 func (l *Lab) settle(ctx context.Context, left func(*invariant.World) []string) error {
 	ctx, cancel := within(ctx, l.settleTime())
 	defer cancel()
+	var last error // of a whole look
 	for {
 		if err := l.Broken(ctx); err != nil {
 			return err
 		}
 		w := l.World(ctx, true)
-		err := broken(invariant.Check(w))
-		var rest []string
-		if err == nil && left != nil {
-			if rest = left(w); len(rest) > 0 {
-				err = fmt.Errorf("left behind: %s", strings.Join(rest, "; "))
+		if ctx.Err() == nil {
+			last = broken(invariant.Check(w))
+			if last == nil && left != nil {
+				if rest := left(w); len(rest) > 0 {
+					last = fmt.Errorf("left behind: %s", strings.Join(rest, "; "))
+				}
 			}
-		}
-		if err == nil {
-			return nil
+			if last == nil {
+				return nil
+			}
 		}
 		if werr := l.pause(ctx); werr != nil {
-			if _, ok := err.(*InvariantError); ok {
-				return err // quiet for long, and still broken
+			if _, ok := last.(*InvariantError); ok {
+				return last // quiet for long, and still broken
 			}
-			return &TimeoutError{What: err.Error(), Err: werr}
+			if last == nil {
+				last = errors.New("one whole look at the lab")
+			}
+			return &TimeoutError{What: last.Error(), Err: werr}
 		}
 	}
 }
