@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,9 +73,11 @@ func readWriteOncePod(ctx context.Context, l *sim.Lab) error {
 		// attach controller.
 		func() error { return l.Create(ctx, beside, elsewhere) },
 		func() error {
-			return ahead(ctx, l, beside, func() error {
-				return l.HasEvent(ctx, beside, "FailedMount", "already in use by another pod")
-			})
+			return first(ctx,
+				func(ctx context.Context) error { _, err := l.Running(ctx, "beside"); return err }, "the second pod runs",
+				func(ctx context.Context) error {
+					return l.HasEvent(ctx, beside, "FailedMount", "already in use by another pod")
+				})
 		},
 		func() error { return l.HasEvent(ctx, elsewhere, "FailedAttachVolume", "Waiting for detach") },
 		func() error { return l.Check(ctx) },
@@ -90,29 +93,26 @@ func readWriteOncePod(ctx context.Context, l *sim.Lab) error {
 	)
 }
 
-// ahead waits for what keeps a pod from running, and fails at once when the
-// pod runs first.
-func ahead(ctx context.Context, l *sim.Lab, p *corev1.Pod, wait func() error) error {
-	wctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ran := make(chan bool, 1)
+// first waits for what must come, and fails at once when something else that
+// must not come is there before it.
+func first(ctx context.Context, not func(context.Context) error, what string, must func(context.Context) error) error {
+	nctx, stop := context.WithCancel(ctx)
+	mctx, give := context.WithCancelCause(ctx)
+	done := make(chan struct{})
 	go func() {
-		_, err := l.Running(wctx, p.Name)
-		ran <- err == nil
-	}()
-	held := make(chan error, 1)
-	go func() { held <- wait() }()
-	select {
-	case err := <-held:
-		cancel(nil)
-		<-ran
-		return err
-	case ok := <-ran:
-		if ok {
-			return fmt.Errorf("pod %s runs: %w", p.Name, errUnexpected)
+		defer close(done)
+		if not(nctx) == nil {
+			give(fmt.Errorf("%s: %w", what, errUnexpected))
 		}
-		return <-held
+	}()
+	err := must(mctx)
+	stop()
+	<-done
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(mctx), errUnexpected) {
+		err = context.Cause(mctx)
 	}
+	give(nil)
+	return err
 }
 
 func multiAttach(ctx context.Context, l *sim.Lab) error {

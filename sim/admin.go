@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/vmware/govmomi/cns"
@@ -131,4 +132,26 @@ func (l *Lab) FreeSpace(ctx context.Context) (int64, error) {
 func (l *Lab) RotatePassword(password string) {
 	l.vc.SetPassword(password)
 	l.vc.KillSessions()
+}
+
+// PullDisk takes the disk of a claim's volume off a node's VM by hand and
+// waits until the node has lost it.
+func (l *Lab) PullDisk(ctx context.Context, node, pvc string) error {
+	n, id := l.node(node), l.VolumeID(pvc)
+	if n == nil {
+		return fmt.Errorf("no node %q", node)
+	}
+	serial := ""
+	for _, d := range l.vc.Disks()[n.uuid] {
+		if d.VolumeID == id {
+			serial = d.DiskUUID
+		}
+	}
+	if err := l.vc.PullDisk(node, id); err != nil {
+		return err
+	}
+	return l.poll(ctx, fmt.Sprintf("%s has lost the disk of %s", node, pvc), func() (string, bool) {
+		disks := n.host.Disks()
+		return fmt.Sprintf("it has %q", disks), !slices.Contains(disks, serial)
+	})
 }
