@@ -73,7 +73,7 @@ func (l *Lab) newNode(ctx context.Context, name string, i int) (*Node, error) {
 	}
 	// The driver's manifest has it as a hostPath of type DirectoryOrCreate.
 	if err := n.host.MkdirAll(pluginDir, 0o750); err != nil {
-		return nil, errors.Join(err, n.host.Close())
+		return n, err
 	}
 	return n, n.writeTopology()
 }
@@ -264,8 +264,13 @@ func (n *Node) serials() func(device string) string {
 }
 
 // inPod does something as a program in a pod does. The kubelet only tells
-// where the pod's volumes are: when it crashes meanwhile, the program goes on.
+// where the pod's volumes are: when it crashes meanwhile, the program goes on,
+// and after a reboot it goes on once the kubelet has started the pod again.
 func (n *Node) inPod(ctx context.Context, do func(*kubeletsim.Kubelet) error) error {
+	limit := 10 * time.Second
+	if n.lab.opts.Timers == "real" {
+		limit = 5 * time.Minute
+	}
 	start := time.Now()
 	for {
 		k, err := n.agent(ctx)
@@ -273,7 +278,7 @@ func (n *Node) inPod(ctx context.Context, do func(*kubeletsim.Kubelet) error) er
 			return err
 		}
 		err = do(k)
-		if errors.Is(err, kubeletsim.ErrNotHere) && time.Since(start) > 10*time.Second {
+		if errors.Is(err, kubeletsim.ErrNotHere) && time.Since(start) > limit {
 			return err
 		}
 		if !errors.Is(err, host.ErrFenced) && !errors.Is(err, kubeletsim.ErrNotHere) {

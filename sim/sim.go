@@ -135,10 +135,12 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	}
 	for i := range o.Nodes {
 		n, err := l.newNode(ctx, fmt.Sprintf("node-%d", i+1), i)
+		if n != nil {
+			l.nodes = append(l.nodes, n) // also half made: Close takes it down
+		}
 		if err != nil {
 			return nil, err
 		}
-		l.nodes = append(l.nodes, n)
 	}
 	if err := l.createBasics(ctx); err != nil {
 		return nil, err

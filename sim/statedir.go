@@ -24,6 +24,7 @@ func newStateDir(root string) (*stateDir, error) {
 	}
 	release, err := host.LockLab(path)
 	if err != nil {
+		os.Remove(path)
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	return &stateDir{path, release}, nil
