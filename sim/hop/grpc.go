@@ -68,7 +68,9 @@ func Dial(cfg Config, opts ...grpc.DialOption) (*Conn, error) {
 		grpc.WithAuthority("localhost"),
 		grpc.WithIdleTimeout(0),
 		// A sidecar polls for its driver; csi-lib-utils caps the back-off at 1 s.
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}}),
+		// Without MinConnectTimeout a handshake gets no longer than the back-off.
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 20 * time.Second,
+			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}}),
 		grpc.WithChainUnaryInterceptor(c.intercept(cfg)),
 	}, opts...)
 	cc, err := grpc.NewClient("passthrough:///"+cfg.Endpoint, opts...)

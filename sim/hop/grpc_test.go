@@ -135,3 +135,32 @@ func TestTypedError(t *testing.T) {
 		}
 	})
 }
+
+// A server that is slow to take a connection is waited for, not given up.
+func TestSlowHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := transport.NewMemory()
+		l, err := m.Listen("unix", "/csi.sock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv, s := &controller{published: map[string]int{}}, grpc.NewServer()
+		csi.RegisterControllerServer(s, srv)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			time.Sleep(5 * time.Second)
+			_ = s.Serve(l)
+		}()
+		c, err := hop.Dial(hop.Config{Network: m, Endpoint: "/csi.sock", Hop: ledger.CSI})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := publish(csi.NewControllerClient(c), "v1", time.Minute); err != nil {
+			t.Errorf("after %v: %v", 5*time.Second, err)
+		}
+		c.Close()
+		s.Stop()
+		<-done
+	})
+}
