@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/proto"
@@ -18,9 +19,11 @@ func init() {
 		Text:     "a node loses power and comes back at once: its pods start again on it, on the same disks, with what was synced",
 		Labels:   []string{"stage", "node-loss"},
 		Flow:     rebooted,
-		Mutation: "a NodeStageVolume that answers OK without mounting, from the second time on",
+		Mutation: "a NodePublishVolume that answers OK without mounting once the node was rebooted",
 		Mutate: func(l *sim.Lab) {
-			l.Inject(fault.Rule{Name: "stage lies", Hop: ledger.CSI, Op: "NodeStageVolume", Nth: 2, Do: fault.Skip()})
+			var n atomic.Int64
+			l.Inject(fault.Rule{Name: "publish lies", Hop: ledger.CSI, Op: "NodePublishVolume", Do: fault.Skip(),
+				Match: func(fault.Call) bool { return n.Add(1) > 2 }}) // two volumes before
 		},
 	})
 	register(Scenario{
