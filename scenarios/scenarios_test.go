@@ -43,6 +43,7 @@ func TestRealHosts(t *testing.T) {
 	if err := host.RealSupported(); err != nil {
 		t.Skip(err)
 	}
+	t.Parallel()
 	sem := make(chan struct{}, 2*runtime.GOMAXPROCS(0))
 	for _, s := range scenarios.All() {
 		if s.Sweep != nil {
@@ -67,6 +68,7 @@ func TestRealHosts(t *testing.T) {
 // TestMutants shows that each scenario turns red under the mutation that it
 // names: a scenario that can't fail shows nothing.
 func TestMutants(t *testing.T) {
+	t.Parallel()
 	sem := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	for _, s := range scenarios.All() {
 		if s.Mutation == "" {
@@ -83,7 +85,7 @@ func TestMutants(t *testing.T) {
 			t.Parallel()
 			sem <- struct{}{}
 			defer func() { <-sem }()
-			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "memory"}, Mutate: true, Timeout: mutantTimeout(s)})
+			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "memory", Settle: 8 * time.Second}, Mutate: true, Timeout: mutantTimeout(s)})
 			switch res.Class {
 			case scenarios.Failed, scenarios.Invariant, scenarios.NoConverge:
 				t.Logf("%s: %s", res.Class, res.Reason)

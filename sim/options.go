@@ -45,6 +45,9 @@ type Options struct {
 	ForgetfulKubelets bool
 	// AlterCSI may replace a request of a sidecar before it is sent, for mutants.
 	AlterCSI func(op string, req any) any
+	// Settle bounds how long Check and Empty wait for quiet; 0 means 45 s, with
+	// real timers 15 min.
+	Settle time.Duration
 	// StateRoot is where labs keep their files; "" means a directory below
 	// os.TempDir.
 	StateRoot string

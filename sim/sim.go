@@ -302,7 +302,10 @@ func classify(h ledger.Hop, err error) string {
 
 // settleTime bounds Check and Empty.
 func (l *Lab) settleTime() time.Duration {
-	if l.opts.Timers == "real" {
+	switch {
+	case l.opts.Settle > 0:
+		return l.opts.Settle
+	case l.opts.Timers == "real":
 		return 15 * time.Minute
 	}
 	return 45 * time.Second
