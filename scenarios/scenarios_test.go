@@ -24,7 +24,7 @@ func TestScenarios(t *testing.T) {
 	scenarios.Specs(scenarios.Config{
 		Options: sim.Options{Host: "memory"}, Parallel: 4 * runtime.GOMAXPROCS(0), Keep: t.ArtifactDir(),
 		SweepEvery: sweepEvery,
-		Label: func(labels []string) bool { return !testing.Short() || !has(labels, "sweep") },
+		Label:      func(labels []string) bool { return !testing.Short() || !has(labels, "sweep") },
 	})
 	ginkgo.RunSpecs(t, "csilab", suite, reporter)
 }

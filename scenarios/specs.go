@@ -115,7 +115,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 				res.Notes = append(res.Notes, line)
 			},
 			Every: cfg.SweepEvery,
-			Live: func(state string) { progress(s.Name, state) },
+			Live:  func(state string) { progress(s.Name, state) },
 		})
 		res.Class, res.Reason = classify(outer, err)
 		return res
