@@ -80,6 +80,11 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 	l.seen.mu.Lock()
 	w.Formats, w.Promises = slices.Clone(l.seen.formats), slices.Clone(l.seen.promises)
 	l.seen.mu.Unlock()
+	// Each life of the driver may have one session: a killed one can't log out,
+	// its session stays until it idles out.
+	if n, lives := l.vc.Sessions(), l.Starts("driver-controller"); n > lives {
+		w.Leaks = append(w.Leaks, fmt.Sprintf("the vCenter has %d sessions, the driver was started %d times", n, lives))
+	}
 	if quiet {
 		w.Reads = l.readBack(ctx)
 	}

@@ -419,6 +419,13 @@ func (v *VCenter) KillSessions() int {
 	return v.sessions.endAll()
 }
 
+// Sessions is how many SOAP sessions are open.
+func (v *VCenter) Sessions() int {
+	v.sessions.mu.Lock()
+	defer v.sessions.mu.Unlock()
+	return len(v.sessions.live)
+}
+
 // SetPassword changes the password. Sessions stay.
 func (v *VCenter) SetPassword(password string) {
 	v.sessions.mu.Lock()
