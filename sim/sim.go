@@ -238,6 +238,9 @@ func (l *Lab) Unfired() error {
 
 // WriteLedger writes the ledger as JSON lines into dir and returns the file.
 func (l *Lab) WriteLedger(dir, name string) (string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
 	f, err := os.Create(filepath.Join(dir, strings.NewReplacer("/", "_", " ", "_").Replace(name)+".ledger.jsonl"))
 	if err != nil {
 		return "", err

@@ -74,5 +74,11 @@ func (h *Real) environment(env []string) []string {
 		}
 		return ok
 	})
-	return append(env, "PATH="+h.commandDir()+":"+path, shim.EnvCalls+"="+h.calls.Addr().String())
+	// An intercepted command is this binary once more. Built with -race it would
+	// sleep for a second at each exit (the race detector's atexit_sleep_ms).
+	race := "GORACE=atexit_sleep_ms=0"
+	if have := os.Getenv("GORACE"); have != "" {
+		race = "GORACE=" + have + " atexit_sleep_ms=0"
+	}
+	return append(env, race, "PATH="+h.commandDir()+":"+path, shim.EnvCalls+"="+h.calls.Addr().String())
 }

@@ -21,7 +21,7 @@ func (h *Real) Supports(feature string) error {
 	case "block":
 		return nil
 	case "power-loss":
-		return tryShutdown()
+		return h.once(feature, tryShutdown)
 	default:
 		return fmt.Errorf("host: real hosts do not know %q (known: ext3, ext4, xfs, grow-online:<fs>, block, power-loss)", feature)
 	}
@@ -40,20 +40,26 @@ func (h *Real) Supports(feature string) error {
 	if fstype == feature {
 		return nil
 	}
-	growMu.Lock()
-	defer growMu.Unlock()
-	err, tried := grows[fstype]
-	if !tried {
-		err = tryGrow(fstype)
-		grows[fstype] = err
-	}
-	return err
+	return h.once(feature, func(dir string) error { return tryGrow(dir, fstype) })
 }
 
 var (
-	growMu sync.Mutex
-	grows  = map[string]error{}
+	triedMu sync.Mutex
+	tried   = map[string]error{} // by feature
 )
+
+// once tries a feature once in the life of this process, in the node's state
+// directory, so that what a killed process left there is swept with the lab.
+func (h *Real) once(feature string, try func(dir string) error) error {
+	triedMu.Lock()
+	defer triedMu.Unlock()
+	err, ok := tried[feature]
+	if !ok {
+		err = try(h.cfg.Dir)
+		tried[feature] = err
+	}
+	return err
+}
 
 // knowsFilesystem says whether the kernel has a filesystem. One in a module
 // that isn't loaded is found by mount(8) itself.
@@ -74,8 +80,8 @@ func knowsFilesystem(fstype string) error {
 }
 
 // tryGrow grows a small mounted filesystem.
-func tryGrow(fstype string) error {
-	return scratch(fstype, func(x scratchDisk) error {
+func tryGrow(dir, fstype string) error {
+	return scratch(dir, fstype, func(x scratchDisk) error {
 		if err := errors.Join(os.Truncate(x.img, 2*x.size), x.loop.resize()); err != nil {
 			return err
 		}
@@ -90,9 +96,9 @@ func tryGrow(fstype string) error {
 	})
 }
 
-// tryShutdown tries once whether a filesystem can be made to lose what isn't synced.
-var tryShutdown = sync.OnceValue(func() error {
-	return scratch("ext4", func(x scratchDisk) error {
+// tryShutdown tries whether a filesystem can be made to lose what isn't synced.
+func tryShutdown(dir string) error {
+	return scratch(dir, "ext4", func(x scratchDisk) error {
 		var err error
 		if derr := x.t.do(func() { err = shutdown(x.mnt) }); derr != nil {
 			return derr
@@ -102,7 +108,7 @@ var tryShutdown = sync.OnceValue(func() error {
 		}
 		return nil
 	})
-})
+}
 
 // scratchDisk is a small mounted filesystem to try things with.
 type scratchDisk struct {
@@ -130,13 +136,13 @@ func (x scratchDisk) run(args ...string) error {
 
 // scratch makes a filesystem, mounts it in a namespace of its own, and takes
 // it away again.
-func scratch(fstype string, try func(scratchDisk) error) (err error) {
+func scratch(parent, fstype string, try func(scratchDisk) error) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("host: %w", err)
 		}
 	}()
-	dir, err := os.MkdirTemp("", "csilab-try")
+	dir, err := os.MkdirTemp(parent, "try")
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -68,7 +69,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl.StringVar(&f.label, "label", "", "run only scenarios that match this label expression, e.g. 'attach && !fault'")
 	fl.StringVar(&f.junit, "junit", "", "write a JUnit report to this file")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json (results on standard output, progress on standard error)")
-	fl.StringVar(&f.keep, "keep", "", "directory for the ledgers of scenarios that fail (default: a new one)")
+	fl.StringVar(&f.keep, "keep", "", "directory for the ledgers of scenarios that fail (default: ledgers in the state directory)")
 	fl.DurationVar(&f.timeout, "timeout", 0, "limit of one scenario (default 2m, 20m for sweeps and with real timers)")
 	fl.BoolVar(&f.mutate, "mutate", false, "apply each scenario's mutation: all that have one must fail")
 	fl.CountVarP(&f.verbose, "verbose", "v", "log to standard error (-v warnings, -vv info, -vvv debug)")
@@ -117,10 +118,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		return err
 	}
 	if f.keep == "" {
-		if f.keep, err = os.MkdirTemp("", "csilab-ledgers-"); err != nil {
-			return exitf(ExitEnvironment, "directory for ledgers: %w", err)
-		}
-		defer os.Remove(f.keep) // stays when something is in it
+		f.keep = filepath.Join(opts.StateRoot, "ledgers") // made when one is written
 	} else if err := os.MkdirAll(f.keep, 0o755); err != nil {
 		return exitf(ExitUsage, "--keep %q: %v", f.keep, err)
 	}
