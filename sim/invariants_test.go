@@ -155,6 +155,7 @@ func names(t testing.TB, err error, id string) {
 // attach a volume to a second VM. A volume of another cluster is not our business;
 // one of ours that no PersistentVolume owns breaks I2.
 func TestAdministrator(t *testing.T) {
+	t.Parallel()
 	lab := simtest.New(t, simtest.MemoryHosts())
 	ctx := bounded(t)
 	start(ctx, t, lab, "app", "node-1", "data")

@@ -23,6 +23,7 @@ func TestSweepAfterKill(t *testing.T) {
 	}
 	for _, when := range []string{"it has a disk", "its pod runs"} {
 		t.Run(when, func(t *testing.T) {
+			t.Parallel()
 			root := stateRoot(t)
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), victimRoot+"="+root)
