@@ -2,7 +2,6 @@ package kubeletsim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -333,7 +332,15 @@ func (k *Kubelet) tearDownBlock(ctx context.Context, name string, data volumeDat
 }
 
 // cleanBlockFiles removes what staging and publishing left
-// (csi_block.go, cleanupOrphanDeviceFiles).
+// (csi_block.go:480, cleanupOrphanDeviceFiles). It stops at the first error: a
+// volume that is still published keeps its data file, or it could never be
+// unpublished.
 func (k *Kubelet) cleanBlockFiles(name string) error {
-	return errors.Join(k.remove(k.dirs.blockPublishDir(name)), k.remove(k.dirs.blockStage(name)), k.removeTree(k.dirs.blockVolume(name), false))
+	if err := k.remove(k.dirs.blockPublishDir(name)); err != nil {
+		return err
+	}
+	if err := k.remove(k.dirs.blockStage(name)); err != nil {
+		return err
+	}
+	return k.removeTree(k.dirs.blockVolume(name), false)
 }

@@ -266,6 +266,26 @@ func TestDataFileLost(t *testing.T) {
 	})
 }
 
+// A block volume of a running pod can't be staged again after a restart of
+// kubelet, for good as it seems: what is published stays known and goes with
+// the pod.
+func TestStageFailsWhilePublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.up()
+		r.volume("v1", asBlock)
+		r.create(pod("p1", "v1", true))
+		r.running("p1")
+		r.stopKubelet()
+		a := r.plan.Arm(fault.Rule{Hop: ledger.CSI, Op: "NodeStageVolume", Do: fault.Error(status.Error(codes.Internal, "not now"))})
+		r.startKubelet()
+		r.until("staging failed", func() bool { return a.Fired() > 0 })
+		r.deletePod("p1")
+		r.until("the pod is gone", func() bool { return r.phase("p1") == "" })
+		r.clean()
+	})
+}
+
 // flow is what the crash tests run: a filesystem and a block volume live and die.
 func flow(r *rig) {
 	r.volume("v1")
