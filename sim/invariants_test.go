@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmware/govmomi"
 	"github.com/vmware/govmomi/cns"
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/session"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/soap"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -160,10 +162,13 @@ func TestAdministrator(t *testing.T) {
 	ctx := bounded(t)
 	start(ctx, t, lab, "app", "node-1", "data")
 	must(t, lab.Check(ctx))
-	vc, err := govmomi.NewClient(ctx, lab.VCenter().URL(), true)
+	admin := soap.NewClient(lab.VCenter().URL(), true)
+	admin.UserAgent = "csilab/admin" // how the ledger tells it from the driver
+	t.Cleanup(admin.CloseIdleConnections)
+	vc, err := vim25.NewClient(ctx, admin)
 	must(t, err)
-	t.Cleanup(vc.CloseIdleConnections)
-	c, err := cns.NewClient(ctx, vc.Client)
+	must(t, session.NewManager(vc).Login(ctx, lab.VCenter().URL().User))
+	c, err := cns.NewClient(ctx, vc)
 	must(t, err)
 	result := func(task *object.Task, err error) error {
 		if err != nil {
@@ -179,7 +184,7 @@ func TestAdministrator(t *testing.T) {
 		return nil
 	}
 
-	second, err := object.NewSearchIndex(vc.Client).FindByUuid(ctx, nil, lab.VCenter().VMUUID("node-2"), true, nil)
+	second, err := object.NewSearchIndex(vc).FindByUuid(ctx, nil, lab.VCenter().VMUUID("node-2"), true, nil)
 	must(t, err)
 	err = result(c.AttachVolume(ctx, []cnstypes.CnsVolumeAttachDetachSpec{{VolumeId: cnstypes.CnsVolumeId{Id: lab.VolumeID("data")}, Vm: second.Reference()}}))
 	if err == nil {

@@ -82,8 +82,8 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 	l.seen.mu.Unlock()
 	// Each life of the driver may have one session: a killed one can't log out,
 	// its session stays until it idles out.
-	if n, lives := l.vc.Sessions(), l.Starts("driver-controller"); n > lives {
-		w.Leaks = append(w.Leaks, fmt.Sprintf("the vCenter has %d sessions, the driver was started %d times", n, lives))
+	if n, lives := l.vc.Sessions("driver-controller"), l.Starts("driver-controller"); n > lives {
+		w.Leaks = append(w.Leaks, fmt.Sprintf("the vCenter has %d sessions of the driver, which was started %d times", n, lives))
 	}
 	if quiet {
 		w.Reads = l.readBack(ctx)

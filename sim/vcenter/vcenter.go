@@ -419,11 +419,17 @@ func (v *VCenter) KillSessions() int {
 	return v.sessions.endAll()
 }
 
-// Sessions is how many SOAP sessions are open.
-func (v *VCenter) Sessions() int {
+// Sessions is how many SOAP sessions a component has open, as the ledger names
+// it: by its user agent.
+func (v *VCenter) Sessions(component string) (n int) {
 	v.sessions.mu.Lock()
 	defer v.sessions.mu.Unlock()
-	return len(v.sessions.live)
+	for _, s := range v.sessions.live {
+		if v.component(s.UserAgent) == component {
+			n++
+		}
+	}
+	return n
 }
 
 // SetPassword changes the password. Sessions stay.
