@@ -43,6 +43,7 @@ func TestScenariosInBubbles(t *testing.T) {
 			continue // makes hundreds of labs; package scenarios runs it
 		}
 		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
 			bubble(t, func(t *testing.T) {
 				res := scenarios.Run(context.Background(), s, scenarios.Config{Options: sim.Options{Bubble: true}, Timeout: time.Hour, Keep: t.ArtifactDir()})
 				switch res.Class {

@@ -117,6 +117,7 @@ func TestFaultOnEachHop(t *testing.T) {
 			rule: fault.Rule{Hop: ledger.Kube, Op: "create persistentvolumes", Phase: fault.After, Nth: 1, Do: fault.Crash("")}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			bubble(t, func(t *testing.T) {
 				lab := simtest.New(t, simtest.Bubble())
 				ctx := hour(t)

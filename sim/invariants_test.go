@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmware/govmomi"
 	"github.com/vmware/govmomi/cns"
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	"github.com/vmware/govmomi/object"
@@ -120,6 +121,7 @@ func TestBrokenLabs(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.id+" "+tc.name, func(t *testing.T) {
+			t.Parallel()
 			bubble(t, func(t *testing.T) {
 				lab := simtest.New(t, simtest.Bubble())
 				ctx := hour(t)
@@ -206,4 +208,21 @@ func TestAdministrator(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	names(t, lab.Check(short), "I2")
+}
+
+// More sessions than the driver had lives: one that logs in for each call and
+// never out.
+func TestLeakedSession(t *testing.T) {
+	lab := simtest.New(t, simtest.MemoryHosts())
+	ctx := bounded(t)
+	start(ctx, t, lab, "app", "node-1", "data")
+	must(t, lab.Check(ctx))
+	vc, err := govmomi.NewClient(ctx, lab.VCenter().URL(), true)
+	must(t, err)
+	t.Cleanup(vc.CloseIdleConnections)
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	names(t, lab.Check(short), "I10")
+	must(t, vc.Logout(ctx))
+	end(ctx, t, lab, "app", "data")
 }
