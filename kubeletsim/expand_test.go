@@ -25,9 +25,14 @@ func (r *rig) resize(name, size string, st corev1.ClaimResourceStatus) {
 	r.t.Helper()
 	q := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
 	must(store.Modify(r.ctx, r.client, "default", name, func(c *corev1.PersistentVolumeClaim) error { c.Spec.Resources.Requests = q; return nil }))
-	must(store.Modify(r.ctx, r.client, "", "pv-"+name, func(p *corev1.PersistentVolume) error { p.Spec.Capacity = q.DeepCopy(); return nil }))
+	// As external-resizer does: what is allocated is marked before the PV grows,
+	// or a kubelet that looks in between takes it for a resizer without marks.
 	must(store.ModifyStatus(r.ctx, r.client, "default", name, func(c *corev1.PersistentVolumeClaim) error {
 		c.Status.AllocatedResources = q.DeepCopy()
+		return nil
+	}))
+	must(store.Modify(r.ctx, r.client, "", "pv-"+name, func(p *corev1.PersistentVolume) error { p.Spec.Capacity = q.DeepCopy(); return nil }))
+	must(store.ModifyStatus(r.ctx, r.client, "default", name, func(c *corev1.PersistentVolumeClaim) error {
 		if st != "" {
 			c.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: st}
 			c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue}}
