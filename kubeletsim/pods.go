@@ -189,7 +189,9 @@ func (k *Kubelet) syncPod(ctx context.Context, w *podWorker) error {
 			}
 		}
 		end, resync := w.ended(), w.resync
-		w.resync = false
+		if len(unmounted) > 0 {
+			w.resync = false // used below; otherwise the next sync is for it
+		}
 		k.mu.Unlock()
 		if end {
 			return nil
