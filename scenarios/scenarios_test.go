@@ -2,6 +2,7 @@ package scenarios_test
 
 import (
 	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -15,6 +16,9 @@ import (
 	"github.com/csilab/csilab/sim/simtest"
 )
 
+// ledgers is where the ledgers of failures stay.
+var ledgers = filepath.Join(sim.Options{}.WithDefaults().StateRoot, "ledgers")
+
 func TestMain(m *testing.M) { simtest.Main(m) }
 
 // TestScenarios runs the Ginkgo suite on memory hosts, as anybody can.
@@ -22,7 +26,7 @@ func TestScenarios(t *testing.T) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	suite, reporter := ginkgo.GinkgoConfiguration()
 	scenarios.Specs(scenarios.Config{
-		Options: sim.Options{Host: "memory"}, Parallel: 4 * runtime.GOMAXPROCS(0), Keep: t.ArtifactDir(),
+		Options: sim.Options{Host: "memory"}, Parallel: 4 * runtime.GOMAXPROCS(0), Keep: ledgers,
 		SweepEvery: sweepEvery,
 		Label:      func(labels []string) bool { return !testing.Short() || !has(labels, "sweep") },
 	})
@@ -53,7 +57,7 @@ func TestRealHosts(t *testing.T) {
 			t.Parallel()
 			sem <- struct{}{}
 			defer func() { <-sem }()
-			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "real"}, Keep: t.ArtifactDir()})
+			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "real"}, Keep: ledgers})
 			switch res.Class {
 			case scenarios.Passed:
 			case scenarios.Skipped:

@@ -250,7 +250,7 @@ func Specs(cfg Config) {
 				for _, n := range res.Notes {
 					ginkgo.GinkgoWriter.Println(n)
 				}
-				ginkgo.AddReportEntry("result", res)
+				ginkgo.AddReportEntry("result", res, ginkgo.ReportEntryVisibilityNever)
 				switch res.Class {
 				case Passed:
 				case Skipped:
