@@ -2,6 +2,14 @@
 
 package scenarios_test
 
+import "time"
+
 // sweepEvery limits sweeps under the race detector, which makes a cell several
 // times as dear: `go test` and `csilab run` sweep all cells.
 const sweepEvery = 6
+
+// slow is by what the race detector stretches limits.
+const slow = 4
+
+// limit of a scenario.
+const limit = 9 * time.Minute

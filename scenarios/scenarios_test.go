@@ -26,7 +26,8 @@ func TestScenarios(t *testing.T) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	suite, reporter := ginkgo.GinkgoConfiguration()
 	scenarios.Specs(scenarios.Config{
-		Options: sim.Options{Host: "memory"}, Parallel: 4 * runtime.GOMAXPROCS(0), Keep: ledgers,
+		Options: sim.Options{Host: "memory", Settle: slow * 45 * time.Second}, Timeout: limit,
+		Parallel: max(2, 4/slow) * runtime.GOMAXPROCS(0), Keep: ledgers,
 		SweepEvery: sweepEvery,
 		Label:      func(labels []string) bool { return !testing.Short() || !has(labels, "sweep") },
 	})
@@ -57,7 +58,7 @@ func TestRealHosts(t *testing.T) {
 			t.Parallel()
 			sem <- struct{}{}
 			defer func() { <-sem }()
-			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "real"}, Keep: ledgers})
+			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "real", Settle: slow * 45 * time.Second}, Timeout: limit, Keep: ledgers})
 			switch res.Class {
 			case scenarios.Passed:
 			case scenarios.Skipped:
