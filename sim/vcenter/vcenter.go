@@ -309,7 +309,9 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 			v.log.Error("serve", "err", err)
 		}
 	}()
+	v.calls.mu.Lock() // Close may come at once
 	v.stop = context.AfterFunc(ctx, v.Close)
+	v.calls.mu.Unlock()
 	return v, nil
 }
 
@@ -317,10 +319,11 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 // there is a StateDir. It may be called more than once.
 func (v *VCenter) Close() {
 	v.closing.Do(func() {
-		v.stop()
 		v.calls.mu.Lock()
 		v.calls.closed = true
+		stop := v.stop
 		v.calls.mu.Unlock()
+		stop()
 		v.cancel()
 		v.server.Close()
 		<-v.served
