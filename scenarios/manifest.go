@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/kube/admission"
@@ -27,14 +28,19 @@ type File struct {
 // what an API server would say, with file, object and field.
 func FromManifests(files []File) (Scenario, error) {
 	var objs []store.Object
-	var names []string
+	var names, replay []string
+	where := map[store.Object]string{}
 	for _, f := range files {
 		os, err := admission.Decode(f.Name, f.Data)
 		if err != nil {
 			return Scenario{}, err
 		}
+		for _, o := range os {
+			where[o] = f.Name
+		}
 		objs = append(objs, os...)
 		names = append(names, f.Name)
+		replay = append(replay, "-f "+f.Name)
 	}
 	if len(objs) == 0 {
 		return Scenario{}, fmt.Errorf("%s: no object in it", strings.Join(names, ", "))
@@ -47,15 +53,39 @@ func FromManifests(files []File) (Scenario, error) {
 			}
 		}
 	}
+	if err := tryOut(objs, where); err != nil {
+		return Scenario{}, err
+	}
 	d := drive{objs: objs}
 	if len(d.claims())+len(d.pods()) == 0 {
 		return Scenario{}, fmt.Errorf("%s: no PersistentVolumeClaim and no Pod in it, so there is nothing to drive", strings.Join(names, ", "))
 	}
 	return Scenario{
 		Name: strings.Join(names, "+"), Text: "the objects of " + strings.Join(names, " and ") + " live and die",
-		NoClasses: true,
-		Flow:      d.flow,
+		NoClasses: true, Replay: strings.Join(replay, " "),
+		Flow: d.flow,
 	}, nil
+}
+
+// tryOut creates copies of the objects in an API of their own: what an API
+// server would refuse is refused before a lab is started.
+func tryOut(objs []store.Object, where map[store.Object]string) error {
+	ctx, api := context.Background(), store.New(0, nil).Client("user")
+	if err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sim.Namespace}}); err != nil {
+		return err
+	}
+	isNamespace := func(o store.Object) bool { _, ok := o.(*corev1.Namespace); return ok }
+	for _, first := range []bool{true, false} {
+		for _, o := range objs {
+			if isNamespace(o) != first {
+				continue
+			}
+			if err := admission.Create(ctx, api, o.DeepCopyObject().(store.Object)); err != nil {
+				return fmt.Errorf("%s: %s %s: %w", where[o], store.KindOf(o), store.Key(o), err)
+			}
+		}
+	}
+	return nil
 }
 
 // drive takes objects through a whole life.

@@ -21,6 +21,8 @@ type Scenario struct {
 	Labels []string
 	// Options adapts the lab; nil takes the default one.
 	Options func(*sim.Options)
+	// Replay is how the command line selects it; "" is by its name.
+	Replay string
 	// NoClasses leaves out the classes of fixtures/manifests/classes.yaml.
 	NoClasses bool
 	// Flow does the steps. It returns the first thing that is not as it must be.

@@ -25,12 +25,13 @@ func TestMain(m *testing.M) { simtest.Main(m) }
 func TestScenarios(t *testing.T) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	suite, reporter := ginkgo.GinkgoConfiguration()
-	scenarios.Specs(scenarios.Config{
+	stop := scenarios.Specs(scenarios.Config{
 		Options: sim.Options{Host: "memory", Settle: slow * 45 * time.Second}, Timeout: limit,
 		Parallel: max(2, 4/slow) * runtime.GOMAXPROCS(0), Keep: ledgers,
 		SweepEvery: sweepEvery,
 		Label:      func(labels []string) bool { return !testing.Short() || !has(labels, "sweep") },
 	})
+	defer stop()
 	ginkgo.RunSpecs(t, "csilab", suite, reporter)
 }
 

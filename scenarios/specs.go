@@ -96,7 +96,17 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 	defer func() {
 		res.Duration = time.Since(start)
 		if res.Class != Passed && res.Class != Skipped {
-			res.Replay = fmt.Sprintf("go run ./cmd/csilab run --focus '^%s$' --host %s --timers %s --seed %d", s.Name, opts.Host, opts.Timers, opts.Seed)
+			what := s.Replay
+			if what == "" {
+				what = fmt.Sprintf("--focus '^%s$'", s.Name)
+			}
+			res.Replay = fmt.Sprintf("go run ./cmd/csilab run %s --host %s --timers %s --seed %d", what, opts.Host, opts.Timers, opts.Seed)
+			if n := cfg.Options.Nodes; n > 2 {
+				res.Replay += fmt.Sprintf(" --nodes %d", n)
+			}
+			if cfg.Timeout > 0 {
+				res.Replay += fmt.Sprintf(" --timeout %v", cfg.Timeout)
+			}
 		}
 	}()
 	outer := ctx
@@ -188,7 +198,10 @@ func classify(ctx context.Context, err error) (Class, string) {
 // Specs adds a Ginkgo spec for each selected scenario to the tree under
 // construction. They are written one after the other, but run side by side:
 // the first spec that starts gets all going, each waits for its own result.
-func Specs(cfg Config) {
+//
+// The caller must call stop after the suite has ended: it ends what an
+// interrupted suite has left running and waits until its labs are closed.
+func Specs(cfg Config) (stop func()) {
 	var selected []Scenario
 	for _, s := range All() {
 		if cfg.selects(s) {
@@ -260,8 +273,8 @@ func Specs(cfg Config) {
 				}
 			})
 		}
-		ginkgo.AfterAll(func() { cancel(nil); running.Wait() })
 	}, ginkgo.Ordered, ginkgo.ContinueOnFailure)
+	return func() { cancel(errors.New("the suite has ended")); running.Wait() }
 }
 
 // selects says whether a scenario is to be run.

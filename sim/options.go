@@ -123,7 +123,15 @@ func Preflight(o Options) error {
 			return &EnvironmentError{fmt.Errorf("real hosts: %w", err)}
 		}
 	}
+	// A unix socket's path holds 108 bytes on Linux, 104 elsewhere.
+	longest := len(o.StateRoot) + len("/l1234567890/n64/plugins_registry/"+DriverName+"-reg.sock")
+	if longest > 103 {
+		return &EnvironmentError{fmt.Errorf("state directory %q: its path is %d bytes too long for unix sockets below it; set TMPDIR to a shorter one", o.StateRoot, longest-103)}
+	}
 	if err := os.MkdirAll(o.StateRoot, 0o700); err != nil {
+		return &EnvironmentError{fmt.Errorf("state directory: %w", err)}
+	}
+	if err := ownDirectory(o.StateRoot); err != nil {
 		return &EnvironmentError{fmt.Errorf("state directory: %w", err)}
 	}
 	return nil

@@ -79,6 +79,9 @@ func Main() {
 // Sweep removes what labs that were killed have left on this machine.
 func Sweep(o Options) {
 	o = o.WithDefaults()
+	if err := ownDirectory(o.StateRoot); err != nil {
+		return // there is none, or it isn't ours to clean
+	}
 	removed, err := host.Sweep(o.StateRoot)
 	if err != nil {
 		o.Log.Warn("sweep of dead labs", "err", err)

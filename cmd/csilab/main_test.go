@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -27,6 +28,13 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			// Unix sockets of a lab need a short path: not testscript's own.
 			e.Setenv("TMPDIR", os.TempDir())
+			e.Setenv("UID", strconv.Itoa(os.Getuid()))
+			short, err := os.MkdirTemp("", "csilab-cli")
+			if err != nil {
+				return err
+			}
+			e.Setenv("SHORT", filepath.Join(short, "t"))
+			e.Defer(func() { os.RemoveAll(short) })
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "waitfile": waitfile},

@@ -94,6 +94,9 @@ func (f runFlags) options(s Streams) (sim.Options, error) {
 		oneOf("timers", f.timers, "real", "fast"), oneOf("output", f.output, "text", "json")); err != nil {
 		return sim.Options{}, &exitError{ExitUsage, err}
 	}
+	if f.timeout < 0 {
+		return sim.Options{}, exitf(ExitUsage, "--timeout %v: must not be negative; 0 is the default", f.timeout)
+	}
 	if f.nodes < 2 || f.nodes > 64 {
 		return sim.Options{}, exitf(ExitUsage, "--nodes %d: allowed are 2 to 64", f.nodes)
 	}
@@ -121,6 +124,12 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		f.keep = filepath.Join(opts.StateRoot, "ledgers") // made when one is written
 	} else if err := os.MkdirAll(f.keep, 0o755); err != nil {
 		return exitf(ExitUsage, "--keep %q: %v", f.keep, err)
+	}
+	if f.junit != "" {
+		// Better now than after the run.
+		if err := touch(f.junit); err != nil {
+			return exitf(ExitUsage, "--junit %q: %v", f.junit, err)
+		}
 	}
 	sim.Sweep(opts) // what labs that were killed have left
 	progress := newProgress(s, f.output == "json")
@@ -193,6 +202,18 @@ func parallel(o sim.Options) int {
 	return 2 * runtime.GOMAXPROCS(0)
 }
 
+// touch makes sure that a file can be written.
+func touch(file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // verdict takes Ginkgo's word; the results say the rest.
 type verdict struct{ failed bool }
 
@@ -200,7 +221,8 @@ func (v *verdict) Fail() { v.failed = true }
 
 // runScenarios runs the Ginkgo suite in this process.
 func runScenarios(f runFlags, cfg scenarios.Config) error {
-	scenarios.Specs(cfg)
+	stop := scenarios.Specs(cfg)
+	defer stop()
 	formatter.ColorableStdOut = io.Discard // the progress lines tell it
 	suite, reporter := ginkgo.GinkgoConfiguration()
 	suite.RandomSeed = int64(cfg.Options.Seed)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -57,9 +59,12 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 	if f.nodes < 0 || f.nodes > 64 {
 		return exitf(ExitUsage, "--nodes %d: allowed are 0 to 64", f.nodes)
 	}
-	host, _, err := net.SplitHostPort(f.listen)
+	host, port, err := net.SplitHostPort(f.listen)
 	if err != nil {
 		return exitf(ExitUsage, "--listen %q: must be HOST:PORT: %v", f.listen, err)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return exitf(ExitUsage, "--listen %q: port %q: allowed are 0 to 65535", f.listen, port)
 	}
 	if host == "" {
 		return exitf(ExitUsage, "--listen %q: name the address; 0.0.0.0 is all of them, 127.0.0.1 only this machine", f.listen)
@@ -67,6 +72,11 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 	if f.state != "" {
 		if err := os.MkdirAll(f.state, 0o700); err != nil {
 			return exitf(ExitUsage, "--state %q: %w", f.state, err)
+		}
+	}
+	if f.env != "" {
+		if err := os.Remove(f.env); err != nil && !os.IsNotExist(err) { // an earlier one's
+			return exitf(ExitUsage, "--env %q: %w", f.env, err)
 		}
 	}
 	l, err := net.Listen("tcp", f.listen)
@@ -99,6 +109,9 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 		if err := v.WriteEnv(f.env, "csilab"); err != nil {
 			return exitf(ExitUsage, "--env %q: %w", f.env, err)
 		}
+		// The files hold the password, and are true only while the vCenter serves.
+		defer os.Remove(f.env)
+		defer os.Remove(filepath.Join(filepath.Dir(f.env), "csi-vsphere.conf"))
 	}
 	u := v.URL()
 	u.User = nil // the password is in the env file only
