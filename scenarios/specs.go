@@ -160,7 +160,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 		}
 	}
 	res.Class, res.Reason = classify(outer, err)
-	if res.Class != Passed && res.Class != Skipped && cfg.Keep != "" {
+	if res.Class != Passed && res.Class != Skipped && res.Class != Interrupted && cfg.Keep != "" {
 		if f, lerr := lab.WriteLedger(cfg.Keep, s.Name); lerr == nil {
 			res.Ledger = f
 		}
