@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 			e.Defer(func() { os.RemoveAll(short) })
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "waitfile": waitfile},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "waitfile": waitfile, "waitlab": waitlab, "nolab": nolab},
 	})
 }
 
@@ -56,6 +56,32 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != args[0] {
 		ts.Fatalf("exit code %s, want %s\n%s", got, args[0], ts.ReadFile("stderr"))
+	}
+}
+
+// labs lists the directories of labs below a temporary directory.
+func labs(ts *testscript.TestScript, tmp string) []string {
+	dirs, err := filepath.Glob(filepath.Join(ts.MkAbs(tmp), "csilab-*", "l[0-9]*"))
+	ts.Check(err)
+	return dirs
+}
+
+// waitlab DIR waits until a lab lives below a temporary directory.
+func waitlab(ts *testscript.TestScript, _ bool, args []string) {
+	deadline := time.After(30 * time.Second)
+	for len(labs(ts, args[0])) == 0 {
+		select {
+		case <-deadline:
+			ts.Fatalf("no lab appeared")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// nolab DIR requires that no lab is left below a temporary directory.
+func nolab(ts *testscript.TestScript, _ bool, args []string) {
+	if left := labs(ts, args[0]); len(left) > 0 {
+		ts.Fatalf("left behind: %v", left)
 	}
 }
 
