@@ -35,7 +35,7 @@ cross: ## 2 min: the other systems compile, tests too
 bench: ## 3 min
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKGS)
 
-fuzz: ## 2 min: each fuzz target for FUZZTIME
+fuzz: ## 5 min: each fuzz target for FUZZTIME
 	./.ci/fuzz $(or $(FUZZTIME),10s)
 
 clean:
