@@ -102,13 +102,14 @@ func TestPluginWatcher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var last transport.Event // may come again with the next ones
 	expect := func(want ...transport.Event) {
 		t.Helper()
 		var got []transport.Event
 		for len(got) < len(want) {
 			select {
 			case e := <-events:
-				if !slices.Contains(got, e) { // what is made during the start is seen twice
+				if e != last && !slices.Contains(got, e) { // what is made during the start is seen twice
 					got = append(got, e)
 				}
 			case <-time.After(10 * time.Second):
@@ -118,6 +119,7 @@ func TestPluginWatcher(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
+		last = got[len(got)-1]
 	}
 	expect(transport.Event{Op: transport.Created, Path: "/registry/early.sock"})
 	if err := os.WriteFile(filepath.Join(dir, "r", "file"), nil, 0o600); err != nil {
