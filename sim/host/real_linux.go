@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
@@ -434,12 +435,17 @@ func (h *Real) PowerOff() error {
 	for _, p := range procs {
 		p.Kill()
 	}
-	if len(procs) > 0 {
-		// What they have started, which may hold their output open.
-		killMarked(h.cfg.Dir)
-	}
 	for _, p := range procs {
-		<-p.done
+		for ended := false; !ended; {
+			// What they have started may hold their output open. One look can miss a
+			// process that is between fork and exec and has no environment to read.
+			killMarked(h.cfg.Dir)
+			select {
+			case <-p.done:
+				ended = true
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
 	}
 	h.life.Lock()
 	defer h.life.Unlock()
