@@ -186,7 +186,10 @@ func TestTimeoutAndDeleteErrors(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		getSnap(l) // it stays until its content has gone
 		time.Sleep(30 * time.Second)
-		if got := l.Calls("DeleteSnapshot"); got != "310 311 313 317" {
+		// The content is marked and then deleted: two changes. A call that falls
+		// between them is followed by another at once, as an informer's second
+		// event does; the back-off counts both.
+		if got := l.Calls("DeleteSnapshot"); got != "310 311 313 317" && got != "310 310 311 315" {
 			t.Errorf("called at %s", got)
 		}
 		l.HasEvent("VolumeSnapshotContent", "SnapshotDeleteError: Failed to delete snapshot")
