@@ -50,7 +50,8 @@ func (c *Core) Attach(s AttachSpec) (Attachment, error) {
 
 func (c *Core) hold(a Attachment) {
 	c.attachments[a.Volume] = &a
-	add(c.byVM, a.VM, c.volumes[a.Volume])
+	v, _ := c.disk(a.Volume)
+	add(c.byVM, a.VM, v)
 }
 
 // PlanDetach checks whether Detach would succeed; held says whether there is
@@ -85,13 +86,14 @@ func (c *Core) Detach(id string, vm VM) (a Attachment, held bool, err error) {
 }
 
 func (c *Core) release(id string) {
-	drop(c.byVM, c.attachments[id].VM, c.volumes[id])
+	v, _ := c.disk(id)
+	drop(c.byVM, c.attachments[id].VM, v)
 	delete(c.attachments, id)
 }
 
 // Sync makes the attachments of a VM agree with its hardware, which is the
 // truth: what is in hw and free is taken up, what is not in hw is let go.
-// It returns what was let go. Disks in hw that are no volumes, or that another
+// It returns what was let go. Disks in hw that are no first class disks, or that another
 // VM holds by the core's account, are passed over.
 func (c *Core) Sync(vm string, hw []Attachment) (lost []Attachment) {
 	there := make(map[string]bool, len(hw))
@@ -105,7 +107,7 @@ func (c *Core) Sync(vm string, hw []Attachment) (lost []Attachment) {
 		}
 	}
 	for _, a := range hw {
-		_, known := c.volumes[a.Volume]
+		_, known := c.disk(a.Volume)
 		_, held := c.attachments[a.Volume]
 		if known && !held {
 			a.VM = vm

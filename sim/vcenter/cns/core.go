@@ -32,7 +32,7 @@ type Core struct {
 	byVM        map[string]set // attached volumes
 	attachments map[string]*Attachment
 
-	disks      map[string]Disk
+	disks      map[string]*volume // first class disks that are no volumes; their metadata is empty
 	datastores map[string]*store
 }
 
@@ -65,7 +65,7 @@ func New(snapshotLimit int) *Core {
 		byCluster:     map[string]set{},
 		byVM:          map[string]set{},
 		attachments:   map[string]*Attachment{},
-		disks:         map[string]Disk{},
+		disks:         map[string]*volume{},
 		datastores:    map[string]*store{},
 	}
 }
@@ -150,11 +150,11 @@ func (c *Core) Snapshots() []Snapshot {
 	return out
 }
 
-// Disks returns the disks that are no volumes, by id.
+// Disks returns the first class disks that are no volumes, by id.
 func (c *Core) Disks() []Disk {
 	out := make([]Disk, 0, len(c.disks))
 	for _, d := range c.disks {
-		out = append(out, d)
+		out = append(out, d.Disk.clone())
 	}
 	slices.SortFunc(out, func(a, b Disk) int { return strings.Compare(a.ID, b.ID) })
 	return out

@@ -426,8 +426,8 @@ func TestSnapshotsRestoreAndState(t *testing.T) {
 	}
 
 	for name, s := range map[string]*State{
-		"id twice":            {Volumes: []Volume{{ID: "a", Datastore: "ds-1", CapacityMB: 1}, {ID: "a", Datastore: "ds-1", CapacityMB: 1}}},
-		"no datastore":        {Volumes: []Volume{{ID: "a", Datastore: "x", CapacityMB: 1}}},
+		"id twice":            {Volumes: []Volume{{Disk: Disk{ID: "a", Datastore: "ds-1", CapacityMB: 1}}}, Disks: []Disk{{ID: "a", Datastore: "ds-1", CapacityMB: 1}}},
+		"no datastore":        {Volumes: []Volume{{Disk: Disk{ID: "a", Datastore: "x", CapacityMB: 1}}}},
 		"no size":             {Disks: []Disk{{ID: "a", Datastore: "ds-1"}}},
 		"attached to nothing": {Attachments: []Attachment{{Volume: "a", VM: "vm-1"}}},
 	} {

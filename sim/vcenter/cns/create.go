@@ -62,7 +62,7 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 	if err := checkMetadata(s.Metadata); err != nil {
 		return Plan{}, err
 	}
-	v := Volume{ID: s.ID, Name: s.Name, CapacityMB: s.CapacityMB, PolicyID: s.PolicyID, Metadata: s.Metadata.clone()}
+	v := Volume{Disk: Disk{ID: s.ID, Name: s.Name, CapacityMB: s.CapacityMB, PolicyID: s.PolicyID}, Metadata: s.Metadata.clone()}
 	for i := range v.Metadata.Entities {
 		if v.Metadata.Entities[i].Cluster == "" {
 			v.Metadata.Entities[i].Cluster = v.Metadata.Cluster.ID
@@ -133,7 +133,9 @@ func (c *Core) planRegister(v Volume, disk string) (Plan, error) {
 	if !ok {
 		return Plan{}, &Error{Kind: NotFound, Field: "backingDiskId", Value: disk, Reason: "no such disk"}
 	}
-	v.ID, v.CapacityMB, v.Datastore, v.DiskPath = d.ID, d.CapacityMB, d.Datastore, d.Path
+	name := v.Name
+	v.Disk = d.Disk.clone()
+	v.Name = name
 	return Plan{Volume: v, Placements: []Placement{{Datastore: d.Datastore}}}, nil
 }
 
@@ -202,13 +204,18 @@ func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p.Volume.Created = now
+	if s.DiskID == "" {
+		p.Volume.Created = now
+	}
+	v := &volume{}
 	if s.DiskID != "" {
-		delete(c.disks, s.DiskID) // its space is accounted for
+		v = c.disks[s.DiskID] // its space is accounted for, and a VM may hold it
+		delete(c.disks, s.DiskID)
 	} else {
 		c.datastores[p.Volume.Datastore].usedMB += p.Volume.CapacityMB
 	}
-	c.insert(&volume{Volume: p.Volume.clone()})
+	v.Volume = p.Volume.clone()
+	c.insert(v)
 	return p, nil
 }
 
@@ -237,9 +244,11 @@ func (c *Core) Delete(id string, keepDisk bool) (Volume, error) {
 	if err != nil {
 		return Volume{}, err
 	}
-	c.remove(c.volumes[id])
+	v := c.volumes[id]
+	c.remove(v)
 	if keepDisk {
-		c.disks[id] = Disk{ID: id, Datastore: old.Datastore, CapacityMB: old.CapacityMB, Path: old.DiskPath}
+		v.Metadata = Metadata{}
+		c.disks[id] = v
 	} else {
 		c.datastores[old.Datastore].usedMB -= old.CapacityMB
 	}

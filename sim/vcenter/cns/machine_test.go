@@ -3,6 +3,8 @@ package cns
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -111,9 +113,18 @@ func TestMachine(t *testing.T) {
 
 // check compares every index with a scan.
 func (c *Core) check(t *rapid.T) {
-	index := func(what string, got map[string]set, keys func(*volume) []string) {
+	all := func(yield func(*volume) bool) {
+		for _, m := range []map[string]*volume{c.volumes, c.disks} {
+			for _, v := range m {
+				if !yield(v) {
+					return
+				}
+			}
+		}
+	}
+	index := func(what string, got map[string]set, over iter.Seq[*volume], keys func(*volume) []string) {
 		want := map[string]set{}
-		for _, v := range c.volumes {
+		for v := range over {
 			for _, k := range keys(v) {
 				add(want, k, v)
 			}
@@ -122,17 +133,17 @@ func (c *Core) check(t *rapid.T) {
 			t.Fatalf("index by %s is %v, want %v", what, got, want)
 		}
 	}
-	index("name", c.byName, func(v *volume) []string { return []string{v.Name} })
-	index("datastore", c.byDatastore, func(v *volume) []string { return []string{v.Datastore} })
-	index("cluster", c.byCluster, func(v *volume) []string { return v.Metadata.clusterIDs() })
-	index("vm", c.byVM, func(v *volume) []string {
+	index("name", c.byName, maps.Values(c.volumes), func(v *volume) []string { return []string{v.Name} })
+	index("datastore", c.byDatastore, maps.Values(c.volumes), func(v *volume) []string { return []string{v.Datastore} })
+	index("cluster", c.byCluster, maps.Values(c.volumes), func(v *volume) []string { return v.Metadata.clusterIDs() })
+	index("vm", c.byVM, all, func(v *volume) []string {
 		if a, ok := c.attachments[v.ID]; ok {
 			return []string{a.VM}
 		}
 		return nil
 	})
 	for id := range c.attachments {
-		if _, ok := c.volumes[id]; !ok {
+		if _, ok := c.disk(id); !ok {
 			t.Fatalf("%s is attached but gone", id)
 		}
 	}

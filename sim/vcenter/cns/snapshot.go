@@ -75,9 +75,9 @@ func (c *Core) DeleteSnapshot(volume, id string) (Snapshot, error) {
 // SnapshotMB is what the snapshots of a volume take.
 // Unverified: the real CNS sums the sizes of the delta files; this is their
 // upper bound, the sum of the sizes of the volume when they were taken.
-func (v Volume) SnapshotMB() int64 {
+func (d Disk) SnapshotMB() int64 {
 	var sum int64
-	for _, s := range v.Snapshots {
+	for _, s := range d.Snapshots {
 		sum += s.CapacityMB
 	}
 	return sum

@@ -35,12 +35,10 @@ func (c *Core) Restore(s *State) error {
 		}
 		return nil
 	}
-	volumes := map[string]bool{}
 	for _, v := range s.Volumes {
 		if err := check("volume", v.ID, v.Datastore, v.CapacityMB); err != nil {
 			return err
 		}
-		volumes[v.ID] = true
 	}
 	for _, d := range s.Disks {
 		if err := check("disk", d.ID, d.Datastore, d.CapacityMB); err != nil {
@@ -49,8 +47,8 @@ func (c *Core) Restore(s *State) error {
 	}
 	held := map[string]bool{}
 	for _, a := range s.Attachments {
-		if !volumes[a.Volume] || held[a.Volume] {
-			return fmt.Errorf("cns: restore: attachment of %q: no such volume, or attached twice", a.Volume)
+		if !ids[a.Volume] || held[a.Volume] {
+			return fmt.Errorf("cns: restore: attachment of %q: no such disk, or attached twice", a.Volume)
 		}
 		held[a.Volume] = true
 	}
@@ -59,7 +57,7 @@ func (c *Core) Restore(s *State) error {
 		c.datastores[v.Datastore].usedMB += v.CapacityMB
 	}
 	for _, d := range s.Disks {
-		c.disks[d.ID] = d
+		c.disks[d.ID] = &volume{Volume: Volume{Disk: d.clone()}}
 		c.datastores[d.Datastore].usedMB += d.CapacityMB
 	}
 	for _, a := range s.Attachments {

@@ -5,25 +5,17 @@ import (
 	"time"
 )
 
-// Volume is a block volume that CNS manages. What the core hands out is a
-// copy; changing it changes nothing.
+// Volume is a block volume that CNS manages: a first class disk that is
+// registered with CNS. What the core hands out is a copy; changing it changes
+// nothing.
 type Volume struct {
-	ID         string `json:"id"`   // FCD uuid
-	Name       string `json:"name"` // not unique
-	Datastore  string `json:"datastore"`
-	CapacityMB int64  `json:"capacityMB"`
-	PolicyID   string `json:"policyID,omitempty"`
-	// DiskPath is where the backing disk lies, e.g. "[ds] fcd/<id>.vmdk".
-	DiskPath string    `json:"diskPath"`
-	Metadata Metadata  `json:"metadata"`
-	Created  time.Time `json:"created"`
-	// Snapshots of the volume, oldest first.
-	Snapshots []Snapshot `json:"snapshots,omitempty"`
+	Disk
+	Metadata Metadata `json:"metadata"`
 }
 
 func (v Volume) clone() Volume {
+	v.Disk = v.Disk.clone()
 	v.Metadata = v.Metadata.clone()
-	v.Snapshots = slices.Clone(v.Snapshots)
 	return v
 }
 
@@ -45,15 +37,6 @@ type Attachment struct {
 	VM       string `json:"vm"`       // managed object id, e.g. "vm-42"
 	DiskUUID string `json:"diskUUID"` // dashed, lower case
 	Slot
-}
-
-// Disk is a first class disk that is no CNS volume (any more): what
-// Delete leaves behind when it is told to keep the disk.
-type Disk struct {
-	ID         string `json:"id"`
-	Datastore  string `json:"datastore"`
-	CapacityMB int64  `json:"capacityMB"`
-	Path       string `json:"path"`
 }
 
 // Datastore is where volumes lie.
