@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -24,18 +23,9 @@ func (v *VCenter) Conf(clusterID string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[Global]\ncluster-id = %s\ncluster-distribution = \"csilab\"\ninsecure-flag = \"true\"\n\n", quote(clusterID))
 	fmt.Fprintf(&b, "[VirtualCenter %s]\nuser = %s\npassword = %s\nport = \"%s\"\ndatacenters = \"%s\"\ninsecure-flag = \"true\"\n",
-		quote(host), quote(user), quote(password), port, datacenter)
-	var categories []string
-	for _, n := range v.cfg.Nodes {
-		if n.Region != "" && !slices.Contains(categories, categoryRegion) {
-			categories = append(categories, categoryRegion)
-		}
-		if n.Zone != "" && !slices.Contains(categories, categoryZone) {
-			categories = append(categories, categoryZone)
-		}
-	}
+		quote(host), quote(user), quote(password), port, strings.Join(v.Datacenters(), ", "))
+	categories := v.cfg.categories()
 	if len(categories) > 0 {
-		slices.Sort(categories)
 		fmt.Fprintf(&b, "\n[Labels]\ntopology-categories = \"%s\"\n", strings.Join(categories, ", "))
 	}
 	return b.String()

@@ -16,28 +16,32 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// datacenter is the name of the one datacenter.
+// datacenter is the name of the datacenter where the configuration names none.
 const datacenter = "DC0"
 
-// hostsPerCluster is how many hosts a cluster has: enough that a datastore is
-// shared and a VM has somewhere else to go.
-const hostsPerCluster = 2
+// center is a datacenter.
+type center struct {
+	Datacenter
+	obj     *simulator.Datacenter
+	network ref
+}
 
-// zone is a cluster with its hosts. Without zones there is one.
+// zone is a cluster with its hosts.
 type zone struct {
-	name    string // of the zone; "" when there are none
+	Cluster
+	center  *center
 	cluster *simulator.ClusterComputeResource
-	hosts   []*simulator.HostSystem
-	vms     int // placed so far
+	hosts   []*simulator.HostSystem // as in Cluster.Hosts
+	vms     int                     // placed so far
 }
 
 // inventory is what build made. It changes with AddVM and DeleteVM only, under
 // VCenter.mu.
 type inventory struct {
-	dc         *simulator.Datacenter
+	centers    []*center
 	zones      []*zone
 	datastores []*simulator.Datastore
-	network    ref
+	labels     map[ref]string                       // of datastores
 	vms        map[string]*simulator.VirtualMachine // by node name
 	byUUID     map[string]*simulator.VirtualMachine // by BIOS uuid
 	tasks      int64                                // of VMs, so far
@@ -89,28 +93,39 @@ func apiVersion(version string) string {
 // build makes the inventory: in the same order each time, so that references
 // are the same for the same configuration.
 func (v *VCenter) build() error {
-	ctx := v.internal()
-	root := v.vim.Get(v.content.RootFolder).(*simulator.Folder)
-	body := root.CreateDatacenter(ctx, &types.CreateDatacenter{This: root.Self, Name: datacenter})
-	if f := body.Fault(); f != nil {
-		return fmt.Errorf("vcenter: datacenter: %s", f.String)
-	}
-	v.inv.dc = v.vim.Get(body.(*methods.CreateDatacenterBody).Res.Returnval).(*simulator.Datacenter)
-	if len(v.inv.dc.Network) > 0 {
-		v.inv.network = v.inv.dc.Network[0]
-	}
 	licences.RLock()
 	defer licences.RUnlock()
-	for _, z := range zonesOf(v.cfg.Nodes) {
-		if err := v.addZone(z); err != nil {
+	for _, dc := range v.cfg.Datacenters {
+		if err := v.addCenter(dc); err != nil {
 			return err
 		}
 	}
+	v.inv.labels = map[ref]string{}
 	for _, d := range v.cfg.Datastores {
 		v.addDatastore(d)
 	}
 	for _, n := range v.cfg.Nodes {
 		if err := v.addVM(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addCenter makes a datacenter with its clusters.
+func (v *VCenter) addCenter(dc Datacenter) error {
+	root := v.vim.Get(v.content.RootFolder).(*simulator.Folder)
+	body := root.CreateDatacenter(v.internal(), &types.CreateDatacenter{This: root.Self, Name: dc.Name})
+	if f := body.Fault(); f != nil {
+		return fmt.Errorf("vcenter: datacenter %s: %s", dc.Name, f.String)
+	}
+	c := &center{Datacenter: dc, obj: v.vim.Get(body.(*methods.CreateDatacenterBody).Res.Returnval).(*simulator.Datacenter)}
+	if len(c.obj.Network) > 0 {
+		c.network = c.obj.Network[0]
+	}
+	v.inv.centers = append(v.inv.centers, c)
+	for _, cl := range dc.Clusters {
+		if err := v.addZone(c, cl); err != nil {
 			return err
 		}
 	}
@@ -132,18 +147,16 @@ func zonesOf(nodes []Node) []string {
 	return zs
 }
 
-func (v *VCenter) addZone(name string) error {
-	ctx := v.internal()
-	cluster := fmt.Sprintf("%s_C%d", datacenter, len(v.inv.zones))
-	folder := v.vim.Get(v.inv.dc.HostFolder).(*simulator.Folder)
-	body := folder.CreateClusterEx(ctx, &types.CreateClusterEx{This: folder.Self, Name: cluster})
+func (v *VCenter) addZone(dc *center, cl Cluster) error {
+	folder := v.vim.Get(dc.obj.HostFolder).(*simulator.Folder)
+	body := folder.CreateClusterEx(v.internal(), &types.CreateClusterEx{This: folder.Self, Name: cl.Name})
 	if f := body.Fault(); f != nil {
-		return fmt.Errorf("vcenter: cluster %s: %s", cluster, f.String)
+		return fmt.Errorf("vcenter: cluster %s: %s", cl.Name, f.String)
 	}
 	c := v.vim.Get(body.(*methods.CreateClusterExBody).Res.Returnval).(*simulator.ClusterComputeResource)
-	z := &zone{name: name, cluster: c}
-	for i := range hostsPerCluster {
-		host := fmt.Sprintf("%s_H%d", cluster, i)
+	z := &zone{Cluster: cl, center: dc, cluster: c}
+	for _, x := range cl.Hosts {
+		host := x.Name
 		ctx := v.internal()
 		task := c.AddHostTask(ctx, &types.AddHost_Task{This: c.Self, AsConnected: true, Spec: types.HostConnectSpec{HostName: host}})
 		info, err := v.finished(task.(*methods.AddHost_TaskBody).Res.Returnval)
@@ -163,11 +176,13 @@ func (v *VCenter) addZone(name string) error {
 // addDatastore puts a datastore on the hosts of its zones.
 func (v *VCenter) addDatastore(d Datastore) {
 	ctx := v.internal()
-	url := datastoreURL(v.cfg.Seed, d.Name)
+	label := v.cfg.label(d)
+	dc := v.inv.centers[slices.IndexFunc(v.inv.centers, func(c *center) bool { return c.Name == d.Datacenter })]
+	url := datastoreURL(v.cfg.Seed, label)
 	id := strings.TrimSuffix(strings.TrimPrefix(url, "ds:///vmfs/volumes/"), "/")
 	ds := &simulator.Datastore{}
 	ds.Name = d.Name
-	ds.Parent = &v.inv.dc.DatastoreFolder
+	ds.Parent = &dc.obj.DatastoreFolder
 	info := types.DatastoreInfo{Name: d.Name, Url: url, FreeSpace: d.CapacityBytes, MaxFileSize: 62 << 40, MaxVirtualDiskCapacity: 62 << 40, Timestamp: types.NewTime(time.Now())}
 	volume := types.HostFileSystemVolume{Type: d.Type, Name: d.Name, Capacity: d.CapacityBytes}
 	switch d.Type {
@@ -198,10 +213,12 @@ func (v *VCenter) addDatastore(d Datastore) {
 	self := v.vim.Put(ds).Reference()
 	ds.Summary.Datastore = &ds.Self
 	for _, z := range v.inv.zones {
-		if len(d.Zones) > 0 && !slices.Contains(d.Zones, z.name) {
-			continue
-		}
-		for _, h := range z.hosts {
+		mounted := false
+		for i, h := range z.hosts {
+			if !d.mountedOn(z.center.Name, z.Name, h.Name, z.zoneOf(i)) {
+				continue
+			}
+			mounted = true
 			ds.Host = append(ds.Host, types.DatastoreHostMount{Key: h.Self, MountInfo: types.HostMountInfo{
 				Path: strings.TrimSuffix(strings.TrimPrefix(url, "ds://"), "/"), AccessMode: string(types.HostMountModeReadWrite), Mounted: &yes, Accessible: &yes,
 			}})
@@ -210,13 +227,16 @@ func (v *VCenter) addDatastore(d Datastore) {
 				dss.Datastore = append(dss.Datastore, self)
 			}
 		}
-		z.cluster.Datastore = append(z.cluster.Datastore, self)
+		if mounted {
+			z.cluster.Datastore = append(z.cluster.Datastore, self)
+		}
 	}
 	browser := &simulator.HostDatastoreBrowser{}
 	browser.Datastore = []ref{self}
 	ds.Browser = v.vim.Put(browser).Reference()
-	v.addChild(ctx, v.inv.dc.DatastoreFolder, self)
-	v.inv.dc.Datastore = append(v.inv.dc.Datastore, self)
+	v.addChild(ctx, dc.obj.DatastoreFolder, self)
+	dc.obj.Datastore = append(dc.obj.Datastore, self)
+	v.inv.labels[self] = label
 	v.inv.datastores = append(v.inv.datastores, ds)
 }
 
@@ -227,13 +247,31 @@ func (v *VCenter) addChild(ctx *simulator.Context, folder, child ref) {
 	})
 }
 
-func (v *VCenter) zone(name string) *zone {
+// zoneOf is the zone of a host.
+func (z *zone) zoneOf(host int) string { return zoneIn(z.center.Datacenter, z.Cluster, z.Hosts[host]) }
+
+// room finds the cluster for a node, and the next of its hosts that is in the
+// node's zone.
+func (v *VCenter) room(n Node) (*zone, *simulator.HostSystem, error) {
 	for _, z := range v.inv.zones {
-		if z.name == name {
-			return z
+		if n.Datacenter != "" && z.center.Name != n.Datacenter || n.Cluster != "" && z.Name != n.Cluster {
+			continue
+		}
+		for i := range z.hosts {
+			at := (z.vms + i) % len(z.hosts)
+			if n.Zone == "" || z.zoneOf(at) == n.Zone {
+				z.vms += i + 1
+				return z, z.hosts[at], nil
+			}
 		}
 	}
-	return nil
+	switch {
+	case n.Datacenter == "" && n.Cluster == "":
+		return nil, nil, fmt.Errorf("vcenter: node %q: zone %q is none of those that the vCenter was started with", n.Name, n.Zone)
+	case n.Zone == "":
+		return nil, nil, fmt.Errorf("vcenter: node %q: there is no cluster %q in datacenter %q", n.Name, n.Cluster, n.Datacenter)
+	}
+	return nil, nil, fmt.Errorf("vcenter: node %q: no host of zone %q in datacenter %q, cluster %q", n.Name, n.Zone, n.Datacenter, n.Cluster)
 }
 
 // addVM makes the VM of a node. vcsim's CreateVM would make files.
@@ -241,23 +279,21 @@ func (v *VCenter) addVM(n Node) error {
 	if v.inv.vms[n.Name] != nil {
 		return fmt.Errorf("vcenter: node %q exists", n.Name)
 	}
-	z := v.zone(n.Zone)
-	if z == nil {
-		return fmt.Errorf("vcenter: node %q: zone %q is none of those that the vCenter was started with", n.Name, n.Zone)
+	z, host, err := v.room(n)
+	if err != nil {
+		return err
 	}
 	var ds *simulator.Datastore
 	for _, d := range v.inv.datastores {
-		if slices.Contains(z.cluster.Datastore, d.Self) {
+		if slices.Contains(host.Datastore, d.Self) {
 			ds = d
 			break
 		}
 	}
 	if ds == nil {
-		return fmt.Errorf("vcenter: node %q: no datastore is accessible from zone %q", n.Name, n.Zone)
+		return fmt.Errorf("vcenter: node %q: no datastore is accessible from zone %q, host %q", n.Name, n.Zone, host.Name)
 	}
 	ctx := v.internal()
-	host := z.hosts[z.vms%len(z.hosts)]
-	z.vms++
 	bios, instance := biosUUID(v.cfg.Seed, n.Name), instanceUUID(v.cfg.Seed, n.Name)
 	vmx := fmt.Sprintf("[%s] %s/%s.vmx", ds.Name, n.Name, n.Name)
 	dir := fmt.Sprintf("[%s] %s", ds.Name, n.Name)
@@ -268,7 +304,7 @@ func (v *VCenter) addVM(n Node) error {
 	}
 	vm := &simulator.VirtualMachine{DataSets: map[string]*simulator.DataSet{}}
 	vm.Name = n.Name
-	vm.Parent = &v.inv.dc.VmFolder
+	vm.Parent = &z.center.obj.VmFolder
 	vm.Config = &types.VirtualMachineConfigInfo{
 		ChangeVersion: "1", Modified: now, Name: n.Name, Uuid: bios, InstanceUuid: instance, Version: "vmx-20",
 		GuestId: "ubuntu64Guest", GuestFullName: "Ubuntu Linux (64-bit)", Firmware: "efi", CreateDate: &now,
@@ -290,8 +326,8 @@ func (v *VCenter) addVM(n Node) error {
 	}
 	vm.Runtime = types.VirtualMachineRuntimeInfo{Host: &host.Self, ConnectionState: types.VirtualMachineConnectionStateConnected, PowerState: power, BootTime: &now}
 	vm.Datastore = []ref{ds.Self}
-	if v.inv.network.Value != "" {
-		vm.Network = []ref{v.inv.network}
+	if n := z.center.network; n.Value != "" {
+		vm.Network = []ref{n}
 	}
 	vm.GuestHeartbeatStatus = types.ManagedEntityStatusGreen
 	vm.Summary = types.VirtualMachineSummary{
@@ -306,7 +342,7 @@ func (v *VCenter) addVM(n Node) error {
 	}
 	self := v.vim.Put(vm).Reference()
 	vm.Summary.Vm = &vm.Self
-	v.addChild(ctx, v.inv.dc.VmFolder, self)
+	v.addChild(ctx, z.center.obj.VmFolder, self)
 	v.vim.AddReference(ctx, host, &host.Vm, self)
 	v.vim.AddReference(ctx, ds, &ds.Vm, self)
 	if pool, ok := v.vim.Get(*z.cluster.ResourcePool).(*simulator.ResourcePool); ok {

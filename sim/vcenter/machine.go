@@ -139,7 +139,7 @@ func (m *machine) remove(ctx *simulator.Context) types.BaseMethodFault {
 			v.vim.RemoveReference(ctx, d, &d.Vm, self)
 		}
 	}
-	if f, ok := v.vim.Get(v.inv.dc.VmFolder).(*simulator.Folder); ok {
+	if f, ok := v.vim.Get(*m.Parent).(*simulator.Folder); ok {
 		ctx.WithLock(f, func() {
 			left := slices.DeleteFunc(slices.Clone(f.ChildEntity), func(r ref) bool { return r == self })
 			ctx.Update(f, []types.PropertyChange{{Name: "childEntity", Val: left}})

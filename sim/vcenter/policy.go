@@ -239,7 +239,7 @@ func (p *policies) incompatible(x *Policy, h pbmtypes.PbmPlacementHub) string {
 		return "The datastore " + s.Name + " is not accessible."
 	case x == nil:
 		return ""
-	case len(x.Types) > 0 && !slices.Contains(x.Types, s.Type), len(x.Datastores) > 0 && !slices.Contains(x.Datastores, s.Name):
+	case len(x.Types) > 0 && !slices.Contains(x.Types, s.Type), len(x.Datastores) > 0 && !slices.Contains(x.Datastores, s.Name) && !slices.Contains(x.Datastores, p.v.inv.labels[d.Self]):
 		return "The datastore " + s.Name + " does not satisfy the storage policy " + x.Name + "."
 	}
 	return ""

@@ -183,19 +183,10 @@ func (r *recorder) send(w http.ResponseWriter) {
 	_, _ = w.Write(r.body.Bytes())
 }
 
-// tagZones makes the categories and tags of the nodes' zones and regions and
-// attaches them to the clusters.
+// tagZones makes the categories and tags of zones and regions and attaches them
+// to the datacenters, clusters and hosts that have them.
 func (a *restAPI) tagZones() error {
 	v := a.v
-	regions := map[string]string{} // by zone
-	for _, n := range v.cfg.Nodes {
-		if n.Region != "" {
-			if r, ok := regions[n.Zone]; ok && r != n.Region {
-				return fmt.Errorf("vcenter: zone %q is in region %q and in %q", n.Zone, r, n.Region)
-			}
-			regions[n.Zone] = n.Region
-		}
-	}
 	attach, ok := a.vapi.(interface {
 		AttachTag(types.ManagedObjectReference, string) types.BaseMethodFault
 	})
@@ -227,14 +218,28 @@ func (a *restAPI) tagZones() error {
 		}
 		return nil
 	}
-	for _, z := range v.inv.zones {
-		if z.name != "" {
-			if err := tag(categoryZone, z.name, z.cluster.Self); err != nil {
+	both := func(zone, region string, to ref) error {
+		if zone != "" {
+			if err := tag(categoryZone, zone, to); err != nil {
 				return err
 			}
 		}
-		if r := regions[z.name]; r != "" {
-			if err := tag(categoryRegion, r, z.cluster.Self); err != nil {
+		if region != "" {
+			return tag(categoryRegion, region, to)
+		}
+		return nil
+	}
+	for _, c := range v.inv.centers {
+		if err := both(c.Zone, c.Region, c.obj.Self); err != nil {
+			return err
+		}
+	}
+	for _, z := range v.inv.zones {
+		if err := both(z.Zone, z.Region, z.cluster.Self); err != nil {
+			return err
+		}
+		for i, h := range z.Hosts {
+			if err := both(h.Zone, h.Region, z.hosts[i].Self); err != nil {
 				return err
 			}
 		}

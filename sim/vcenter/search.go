@@ -5,6 +5,7 @@ import (
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 )
@@ -24,11 +25,30 @@ func (s *searchIndex) FindByUuid(ctx *simulator.Context, req *types.FindByUuid) 
 		return s.SearchIndex.FindByUuid(ctx, req)
 	}
 	res := &types.FindByUuidResponse{}
-	if vm, ok := s.v.byUUID(req.Uuid); ok && (req.Datacenter == nil || *req.Datacenter == s.v.inv.dc.Self) {
+	if vm, ok := s.v.byUUID(req.Uuid); ok && (req.Datacenter == nil || *req.Datacenter == s.v.datacenterOf(vm.Self)) {
 		self := vm.Self
 		res.Returnval = &self
 	}
 	return &methods.FindByUuidBody{Res: res}
+}
+
+// datacenterOf is the datacenter that an object lies in; the zero reference
+// when it lies in none.
+func (v *VCenter) datacenterOf(r ref) ref {
+	for r.Type != "Datacenter" {
+		o := v.vim.Get(r)
+		e, ok := o.(mo.Entity)
+		if !ok {
+			return ref{}
+		}
+		r = ref{}
+		v.internal().WithLock(o, func() {
+			if p := e.Entity().Parent; p != nil {
+				r = *p
+			}
+		})
+	}
+	return r
 }
 
 // byUUID finds a VM by BIOS uuid, in any case.

@@ -44,6 +44,10 @@ type Node struct {
 	// OtherDisks is how many disks besides the boot disk are in the VM that are
 	// no volumes of CNS. Each takes one of the 59 slots that are left.
 	OtherDisks int
+	// Datacenter and Cluster that the VM runs in, where Config.Datacenters says
+	// which there are. Empty: the first that has a host in Zone, when that is
+	// given.
+	Datacenter, Cluster string
 }
 
 func (n Node) validate() error {
@@ -63,8 +67,13 @@ type Datastore struct {
 	Type string
 	// CapacityBytes; 0 means 1 TiB.
 	CapacityBytes int64
-	// Zones whose hosts mount it; empty means all.
-	Zones []string
+	// Datacenter that it lies in; empty means the first. Two datacenters may
+	// have datastores of one name: the one of the first goes by its name, others
+	// by datacenter/name, wherever a datastore is named.
+	Datacenter string
+	// Zones, Clusters and Hosts that mount it; all empty means all hosts of the
+	// datacenter.
+	Zones, Clusters, Hosts []string
 }
 
 var datastoreTypes = []string{"VMFS", "NFS", "NFS41", "vsan", "VVOL"}
@@ -77,6 +86,9 @@ type Config struct {
 	// Version, e.g. "8.0.3" (the default). The upstream driver needs 6.7.3.
 	Version string
 	Nodes   []Node
+	// Datacenters with their clusters and hosts; none means DC0 with a cluster of
+	// two hosts for each zone of the nodes.
+	Datacenters []Datacenter
 	// Datastores; none means two of type VMFS, "datastore-1" and "datastore-2".
 	Datastores []Datastore
 	// Policies; none means DefaultPolicies.
@@ -136,9 +148,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.IdleTimeout == 0 {
 		c.IdleTimeout = 30 * time.Minute
 	}
-	if len(c.Datastores) == 0 {
-		c.Datastores = []Datastore{{Name: "datastore-1"}, {Name: "datastore-2"}}
-	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -152,15 +161,16 @@ func (c Config) withDefaults() (Config, error) {
 		}
 		names[n.Name] = true
 	}
-	zones := zonesOf(c.Nodes)
-	c.Datastores = slices.Clone(c.Datastores)
-	clear(names)
+	dcs, err := c.layout()
+	if err != nil {
+		return c, err
+	}
+	c.Datacenters = dcs
+	if err := c.checkDatastores(); err != nil {
+		return c, err
+	}
 	for i := range c.Datastores {
 		d := &c.Datastores[i]
-		if d.Name == "" || strings.ContainsAny(d.Name, "/\\%[]") || names[d.Name] {
-			return c, fmt.Errorf(`vcenter: datastore name %q: allowed are unique names without / \ %% [ ]`, d.Name)
-		}
-		names[d.Name] = true
 		if d.Type == "" {
 			d.Type = "VMFS"
 		}
@@ -173,18 +183,13 @@ func (c Config) withDefaults() (Config, error) {
 		if d.CapacityBytes < 0 {
 			return c, fmt.Errorf("vcenter: datastore %q: CapacityBytes is %d, allowed are 0 and more", d.Name, d.CapacityBytes)
 		}
-		for _, z := range d.Zones {
-			if !slices.Contains(zones, z) {
-				return c, fmt.Errorf("vcenter: datastore %q: zone %q is no node's; there are %q", d.Name, z, zones)
-			}
-		}
 	}
 	if len(c.Policies) == 0 {
 		c.Policies = DefaultPolicies()
 	}
 	for _, p := range c.Policies {
 		for _, d := range p.Datastores {
-			if !names[d] {
+			if !slices.ContainsFunc(c.Datastores, func(x Datastore) bool { return x.Name == d || c.label(x) == d }) {
 				return c, fmt.Errorf("vcenter: policy %q: no datastore %q", p.Name, d)
 			}
 		}
@@ -377,14 +382,18 @@ func (v *VCenter) serveVersions(w http.ResponseWriter, namespace string) {
 // URL of the vCenter's SDK, with user and password.
 func (v *VCenter) URL() *url.URL { u := *v.url; return &u }
 
-// Datacenter is the inventory path of the one datacenter.
-func (v *VCenter) Datacenter() string { return "/" + datacenter }
+// Datacenter is the inventory path of the first datacenter.
+func (v *VCenter) Datacenter() string { return "/" + v.cfg.Datacenters[0].Name }
 
-// DatastoreNames lists the datastores in the order of the configuration.
+// Datacenters are the names of all datacenters.
+func (v *VCenter) Datacenters() []string { return namesOf(v.cfg.Datacenters) }
+
+// DatastoreNames lists the datastores in the order of the configuration: those
+// of the first datacenter by name, others as datacenter/name.
 func (v *VCenter) DatastoreNames() []string {
 	var names []string
 	for _, d := range v.cfg.Datastores {
-		names = append(names, d.Name)
+		names = append(names, v.cfg.label(d))
 	}
 	return names
 }
@@ -392,15 +401,17 @@ func (v *VCenter) DatastoreNames() []string {
 // DatastoreURL is the ds:///… URL of a datastore, "" when there is none of
 // that name.
 func (v *VCenter) DatastoreURL(name string) string {
-	if !slices.ContainsFunc(v.cfg.Datastores, func(d Datastore) bool { return d.Name == name }) {
-		return ""
+	for _, d := range v.cfg.Datastores {
+		if v.cfg.label(d) == name {
+			return datastoreURL(v.cfg.Seed, name)
+		}
 	}
-	return datastoreURL(v.cfg.Seed, name)
+	return ""
 }
 
 // ResourcePool is the inventory path of the first cluster's resource pool.
 func (v *VCenter) ResourcePool() string {
-	return fmt.Sprintf("/%s/host/%s/Resources", datacenter, v.inv.zones[0].cluster.Name)
+	return fmt.Sprintf("/%s/host/%s/Resources", v.cfg.Datacenters[0].Name, v.inv.zones[0].cluster.Name)
 }
 
 // Policy is the name of a storage policy that all datastores satisfy, or of
@@ -445,7 +456,7 @@ func (v *VCenter) SetPassword(password string) {
 // DatastoreMaintenance puts a datastore into maintenance mode or out of it.
 func (v *VCenter) DatastoreMaintenance(name string, on bool) error {
 	for _, d := range v.inv.datastores {
-		if d.Name != name {
+		if v.inv.labels[d.Self] != name {
 			continue
 		}
 		mode := types.DatastoreSummaryMaintenanceModeStateNormal
