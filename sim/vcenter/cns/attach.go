@@ -13,16 +13,16 @@ type AttachSpec struct {
 func (c *Core) PlanAttach(s AttachSpec) (a Attachment, addController bool, err error) {
 	v, ok := c.volumes[s.Volume]
 	if !ok {
-		return Attachment{}, false, notFound(s.Volume)
+		return Attachment{}, false, c.unknown(s.Volume)
 	}
 	// The same VM again is in use as well: that is how a client whose reply was
 	// lost learns of it (kubernetes-sigs/vsphere-csi-driver#570, #1175).
 	if old, ok := c.attachments[s.Volume]; ok {
 		return Attachment{}, false, &Error{Kind: InUse, Field: "volumeId", Value: s.Volume, Holder: old.VM, Reason: "a VM holds the volume"}
 	}
-	// kubernetes-sigs/vsphere-csi-driver#1590. Unverified: that a VM that is
-	// off takes no disk from CNS; a plain reconfiguration of one would.
-	if s.VM.State != PoweredOn {
+	// kubernetes-sigs/vsphere-csi-driver#1590. A VM that is off takes a disk:
+	// govmomi's cns/client_test.go attaches to one that was never on.
+	if s.VM.State == Suspended {
 		return Attachment{}, false, &Error{Kind: InvalidState, Field: "vm", Value: s.VM.ID, Holder: s.VM.Name, Reason: "the VM is " + string(s.VM.State)}
 	}
 	ds := c.datastores[v.Datastore]
@@ -59,7 +59,7 @@ func (c *Core) hold(a Attachment) {
 // is the caller's mistake.
 func (c *Core) PlanDetach(id string, vm VM) (a Attachment, held bool, err error) {
 	if _, ok := c.volumes[id]; !ok {
-		return Attachment{}, false, notFound(id)
+		return Attachment{}, false, c.unknown(id)
 	}
 	old, ok := c.attachments[id]
 	if !ok {

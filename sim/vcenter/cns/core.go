@@ -32,6 +32,8 @@ type Core struct {
 	byVM        map[string]set // attached volumes
 	attachments map[string]*Attachment
 
+	clones map[string]set // linked clones, by the disk that they share blocks with
+
 	disks      map[string]*volume // first class disks that are no volumes; their metadata is empty
 	datastores map[string]*store
 }
@@ -65,6 +67,7 @@ func New(snapshotLimit int) *Core {
 		byCluster:     map[string]set{},
 		byVM:          map[string]set{},
 		attachments:   map[string]*Attachment{},
+		clones:        map[string]set{},
 		disks:         map[string]*volume{},
 		datastores:    map[string]*store{},
 	}
@@ -94,7 +97,7 @@ func (c *Core) Datastore(id string) (d Datastore, freeMB int64, ok bool) {
 func (c *Core) Volume(id string) (Volume, error) {
 	v, ok := c.volumes[id]
 	if !ok {
-		return Volume{}, notFound(id)
+		return Volume{}, c.unknown(id)
 	}
 	return v.clone(), nil
 }

@@ -56,8 +56,8 @@ func TestRefusals(t *testing.T) {
 		}
 		full.Controllers = append(full.Controllers, c)
 	}
-	off, suspended := vm("vm-off"), vm("vm-2")
-	off.State, suspended.State = PoweredOff, Suspended
+	suspended := vm("vm-2")
+	suspended.State = Suspended
 	holder := vm("vm-1")
 	holder.State = Suspended
 
@@ -80,6 +80,12 @@ func TestRefusals(t *testing.T) {
 	}
 	metadata := func(volume string, u MetadataUpdate) func(*Core) error {
 		return func(c *Core) error { _, err := c.UpdateMetadata(volume, u); return err }
+	}
+	relocate := func(s RelocateSpec) func(*Core) error {
+		return func(c *Core) error { _, err := c.Relocate(s); return err }
+	}
+	flag := func(disk, f string) func(*Core) error {
+		return func(c *Core) error { _, err := c.SetFlags(disk, []string{f}, true); return err }
 	}
 	pv := Entity{EntityKey: EntityKey{Type: "PERSISTENT_VOLUME", Name: "pv", Cluster: "k1"}}
 
@@ -117,7 +123,7 @@ func TestRefusals(t *testing.T) {
 		"attach unknown":                      {attach("x", vm("vm-1"), nil), NotFound, "volumeId", ""},
 		"attach again":                        {attach("held", vm("vm-1"), nil), InUse, "volumeId", "vm-1"},
 		"attach elsewhere":                    {attach("held", vm("vm-2"), nil), InUse, "volumeId", "vm-1"},
-		"attach to what is off":               {attach("plain", off, nil), InvalidState, "vm", "vm vm-off"},
+		"attach what is no volume":            {attach("fcd", vm("vm-1"), nil), NotRegistered, "volumeId", "fcd"},
 		"attach to what sleeps":               {attach("plain", suspended, nil), InvalidState, "vm", "vm vm-2"},
 		"attach out of reach":                 {attach("local", vm("vm-1"), nil), Inaccessible, "vm", "local"},
 		"attach a 61st disk":                  {attach("plain", full, nil), NoSlot, "vm", "vm vm-full"},
@@ -144,6 +150,28 @@ func TestRefusals(t *testing.T) {
 		"metadata entity twice":    {metadata("plain", MetadataUpdate{Cluster: Cluster{ID: "k1"}, Entities: []EntityUpdate{{Entity: pv}, {Entity: pv}}}), InvalidArgument, "entityMetadata", ""},
 		"metadata without name":    {metadata("plain", MetadataUpdate{Cluster: Cluster{ID: "k1"}, Entities: []EntityUpdate{{}}}), InvalidArgument, "entityMetadata.entityName", ""},
 
+		"relocate unknown":           {relocate(RelocateSpec{Disk: "x", Datastore: "ds-2"}), NotFound, "volumeId", ""},
+		"relocate to nowhere":        {relocate(RelocateSpec{Disk: "plain", Datastore: "ds-x"}), NotFoundObject, "datastore", ""},
+		"relocate to where it is":    {relocate(RelocateSpec{Disk: "plain", Datastore: "ds-1"}), SameDatastore, "datastore", "one"},
+		"relocate to what is dead":   {relocate(RelocateSpec{Disk: "plain", Datastore: "ds-dead"}), Inaccessible, "datastore", "dead"},
+		"relocate into maintenance":  {relocate(RelocateSpec{Disk: "plain", Datastore: "ds-maint"}), Maintenance, "datastore", "maint"},
+		"relocate out of reach":      {relocate(RelocateSpec{Disk: "held", Datastore: "ds-local", Host: "host-1"}), Inaccessible, "datastore", "local"},
+		"relocate what is too large": {relocate(RelocateSpec{Disk: "large", Datastore: "ds-local"}), NoSpace, "datastore", "local"},
+		"relocate what is fixed":     {relocate(RelocateSpec{Disk: "fixed", Datastore: "ds-2"}), InvalidState, "volumeId", ""},
+		"relocate a linked clone":    {relocate(RelocateSpec{Disk: "clone", Datastore: "ds-2"}), NotSupported, "volumeId", "snapped"},
+		"relocate what has clones":   {relocate(RelocateSpec{Disk: "snapped", Datastore: "ds-2"}), InUse, "volumeId", "clone"},
+		"delete snapshot of a clone": {func(c *Core) error { _, err := c.DeleteSnapshot("snapped", "s1"); return err }, InUse, "snapshotId", "clone"},
+
+		"unregister unknown":          {func(c *Core) error { _, err := c.Unregister("x"); return err }, NotFound, "volumeId", ""},
+		"unregister what is no more":  {func(c *Core) error { _, err := c.Unregister("fcd"); return err }, NotRegistered, "volumeId", "fcd"},
+		"unregister attached":         {func(c *Core) error { _, err := c.Unregister("held"); return err }, InvalidState, "volumeId", "vm-1"},
+		"delete what is no volume":    {func(c *Core) error { _, err := c.Delete("fcd", true); return err }, NotRegistered, "volumeId", "fcd"},
+		"extend what is no volume":    {func(c *Core) error { _, err := c.Extend("fcd", 20); return err }, NotRegistered, "volumeId", "fcd"},
+		"set the flag of none":        {flag("x", FlagNames[0]), NotFound, "volumeId", ""},
+		"set an unknown flag":         {flag("plain", "immortal"), InvalidArgument, "controlFlags", ""},
+		"set the policy of none":      {func(c *Core) error { _, err := c.SetPolicy("x", "gold"); return err }, NotFound, "volumeId", ""},
+		"query by an unknown tracker": {func(c *Core) error { _, err := c.Query(Filter{CBT: "ON"}, Cursor{}); return err }, InvalidArgument, "filter.changedBlockTracking", ""},
+
 		"query of 1001 ids":      {func(c *Core) error { _, err := c.Query(Filter{IDs: make([]string, 1001)}, Cursor{}); return err }, InvalidArgument, "filter.volumeIds", ""},
 		"query before the start": {func(c *Core) error { _, err := c.Query(Filter{}, Cursor{Offset: -1}); return err }, InvalidArgument, "filter.cursor", ""},
 	} {
@@ -159,6 +187,12 @@ func TestRefusals(t *testing.T) {
 				must[Snapshot](t)(c.CreateSnapshot(epoch, "chain", fmt.Sprint(i), ""))
 			}
 			must[Volume](t)(c.Delete("fcd", true))
+			must[Plan](t)(c.Create(epoch, spec("fixed", 10, "ds-1")))
+			must[Disk](t)(c.SetFlags("fixed", []string{"disableRelocation"}, true))
+			must[Plan](t)(c.Create(epoch, spec("large", 600, "ds-1")))
+			clone := spec("clone", 0)
+			clone.Source, clone.Linked = &Source{"snapped", "s1"}, true
+			must[Plan](t)(c.Create(epoch, clone))
 
 			before := c.dump()
 			err := x.do(c)

@@ -26,16 +26,20 @@ type CreateSpec struct {
 	Datastores []string // tried in order; empty: CNS chooses
 	PolicyID   string
 	Metadata   Metadata
-	// Source makes the volume from a snapshot.
+	// Source makes the volume from a snapshot, Linked one that shares its
+	// blocks.
 	Source *Source
-	// DiskID registers a disk that is there already.
+	Linked bool
+	// DiskID registers a disk that is there already. Again lets pass one that
+	// is a volume: the metadata is merged, the rest stays.
 	DiskID string
+	Again  bool
 }
 
 // Source is the snapshot that a volume is made from.
 type Source struct {
-	Volume   string
-	Snapshot string
+	Volume   string `json:"volume"`
+	Snapshot string `json:"snapshot"`
 }
 
 // Placement is what came of trying a datastore: Err is nil for the one that
@@ -68,8 +72,9 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 			v.Metadata.Entities[i].Cluster = v.Metadata.Cluster.ID
 		}
 	}
+	v.Flags.KeepAfterDeleteVM = true
 	if s.DiskID != "" {
-		return c.planRegister(v, s.DiskID)
+		return c.planRegister(v, s)
 	}
 
 	datastores := s.Datastores
@@ -95,6 +100,9 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 				Reason: "the snapshot lies on " + home}
 		}
 		datastores = []string{home}
+		if s.Linked {
+			v.LinkedTo = &Source{s.Source.Volume, s.Source.Snapshot}
+		}
 	}
 	if v.CapacityMB <= 0 || v.CapacityMB > MaxCapacityMB {
 		return Plan{}, &Error{Kind: InvalidArgument, Field: "capacityInMb", Value: fmt.Sprint(v.CapacityMB),
@@ -123,9 +131,13 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 
 // planRegister makes a volume of a disk that is there. A disk that is a
 // volume already is refused with its id (CnsAlreadyRegisteredFault), which
-// clients take for success.
-func (c *Core) planRegister(v Volume, disk string) (Plan, error) {
+// clients take for success, unless that is allowed.
+func (c *Core) planRegister(v Volume, s CreateSpec) (Plan, error) {
+	disk := s.DiskID
 	if old, ok := c.volumes[disk]; ok {
+		if s.Again {
+			return Plan{Volume: old.clone(), Placements: []Placement{{Datastore: old.Datastore}}}, nil
+		}
 		return Plan{}, &Error{Kind: AlreadyRegistered, Field: "backingDiskId", Value: disk, Holder: old.ID,
 			Reason: "the disk is a volume already"}
 	}
@@ -135,7 +147,7 @@ func (c *Core) planRegister(v Volume, disk string) (Plan, error) {
 	}
 	name := v.Name
 	v.Disk = d.Disk.clone()
-	v.Name = name
+	v.Name, v.Flags.KeepAfterDeleteVM = name, true
 	return Plan{Volume: v, Placements: []Placement{{Datastore: d.Datastore}}}, nil
 }
 
@@ -204,6 +216,17 @@ func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	if _, again := c.volumes[s.DiskID]; again && s.DiskID != "" {
+		u := MetadataUpdate{Cluster: s.Metadata.Cluster}
+		for _, x := range s.Metadata.Clusters {
+			u.Clusters = append(u.Clusters, ClusterUpdate{Cluster: x})
+		}
+		for _, e := range s.Metadata.Entities {
+			u.Entities = append(u.Entities, EntityUpdate{Entity: e})
+		}
+		p.Volume, err = c.UpdateMetadata(s.DiskID, u)
+		return p, err
+	}
 	if s.DiskID == "" {
 		p.Volume.Created = now
 	}
@@ -216,6 +239,7 @@ func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 	}
 	v.Volume = p.Volume.clone()
 	c.insert(v)
+	c.link(v)
 	return p, nil
 }
 
@@ -223,7 +247,7 @@ func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 func (c *Core) PlanDelete(id string) (Volume, error) {
 	v, ok := c.volumes[id]
 	if !ok {
-		return Volume{}, notFound(id)
+		return Volume{}, c.unknown(id)
 	}
 	// Both are "The resource 'volume' is in use."
 	// (kubernetes-sigs/vsphere-csi-driver#1335, #1754, #2286).
@@ -250,6 +274,7 @@ func (c *Core) Delete(id string, keepDisk bool) (Volume, error) {
 		v.Metadata = Metadata{}
 		c.disks[id] = v
 	} else {
+		c.unlink(v)
 		c.datastores[old.Datastore].usedMB -= old.CapacityMB
 	}
 	return old, nil
@@ -260,7 +285,7 @@ func (c *Core) PlanExtend(id string, capacityMB int64) (Volume, error) {
 	v, ok := c.volumes[id]
 	switch {
 	case !ok:
-		return Volume{}, notFound(id)
+		return Volume{}, c.unknown(id)
 	case capacityMB < v.CapacityMB || capacityMB > MaxCapacityMB:
 		return Volume{}, &Error{Kind: InvalidArgument, Field: "capacityInMb", Value: fmt.Sprint(capacityMB),
 			Reason: fmt.Sprintf("allowed are %d to %d", v.CapacityMB, int64(MaxCapacityMB))}

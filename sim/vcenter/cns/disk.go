@@ -18,12 +18,21 @@ type Disk struct {
 	// DiskPath is where the backing disk lies, e.g. "[ds] fcd/<id>.vmdk".
 	DiskPath string    `json:"diskPath"`
 	Created  time.Time `json:"created"`
+	Flags    Flags     `json:"flags,omitzero"`
+	// LinkedTo is the snapshot that a linked clone shares its blocks with.
+	LinkedTo *Source `json:"linkedTo,omitempty"`
+	// Taken counts the snapshots that were ever taken, for change ids.
+	Taken int64 `json:"taken,omitempty"`
 	// Snapshots of the disk, oldest first.
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
 }
 
 func (d Disk) clone() Disk {
 	d.Snapshots = slices.Clone(d.Snapshots)
+	if d.LinkedTo != nil {
+		src := *d.LinkedTo
+		d.LinkedTo = &src
+	}
 	return d
 }
 

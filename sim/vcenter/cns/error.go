@@ -21,6 +21,10 @@ const (
 	NoSpace Kind = "NoSpace"
 	// AlreadyExists: a volume with the id that the caller chose exists.
 	AlreadyExists Kind = "AlreadyExists"
+	// NotRegistered: the disk is there, but no volume of CNS.
+	NotRegistered Kind = "NotRegistered"
+	// SameDatastore: the disk lies where it shall go.
+	SameDatastore Kind = "SameDatastore"
 	// AlreadyRegistered: the backing disk is a CNS volume (Holder) already.
 	AlreadyRegistered Kind = "AlreadyRegistered"
 	// InvalidState: the VM can't do it as it is.
@@ -62,6 +66,15 @@ func (e *Error) Error() string {
 		s += fmt.Sprintf(" (%s)", e.Holder)
 	}
 	return s
+}
+
+// unknown is the refusal of a volume that CNS doesn't have: its disk may be
+// there.
+func (c *Core) unknown(id string) *Error {
+	if _, ok := c.disks[id]; ok {
+		return &Error{Kind: NotRegistered, Field: "volumeId", Value: id, Holder: id, Reason: "the disk is not registered as a volume"}
+	}
+	return notFound(id)
 }
 
 func notFound(volume string) *Error {

@@ -65,6 +65,37 @@ func TestMachine(t *testing.T) {
 				_, err := c.Create(epoch, s)
 				return err
 			}),
+			"link": command(func(t *rapid.T) error {
+				s := spec(id.Draw(t, "id"), 0)
+				s.Source, s.Linked = &Source{id.Draw(t, "source"), snap.Draw(t, "snap")}, true
+				_, err := c.Create(epoch, s)
+				return err
+			}),
+			"register again": command(func(t *rapid.T) error {
+				s := spec("", 0)
+				s.DiskID, s.Again = id.Draw(t, "disk"), true
+				s.Metadata.Cluster.ID = cluster.Draw(t, "cluster")
+				_, err := c.Create(epoch, s)
+				return err
+			}),
+			"unregister": command(func(t *rapid.T) error {
+				_, err := c.Unregister(id.Draw(t, "id"))
+				return err
+			}),
+			"relocate": command(func(t *rapid.T) error {
+				s := RelocateSpec{Disk: id.Draw(t, "id"), Datastore: ds.Draw(t, "ds"), Host: rapid.SampledFrom([]string{"", "host-1"}).Draw(t, "host")}
+				_, err := c.Relocate(s)
+				return err
+			}),
+			"flags": command(func(t *rapid.T) error {
+				flag := rapid.SampledFrom(append([]string{"neither"}, FlagNames...))
+				_, err := c.SetFlags(id.Draw(t, "id"), rapid.SliceOfN(flag, 0, 2).Draw(t, "flags"), rapid.Bool().Draw(t, "on"))
+				return err
+			}),
+			"policy": command(func(t *rapid.T) error {
+				_, err := c.SetPolicy(id.Draw(t, "id"), name.Draw(t, "policy"))
+				return err
+			}),
 			"delete": command(func(t *rapid.T) error {
 				_, err := c.Delete(id.Draw(t, "id"), rapid.Bool().Draw(t, "keep"))
 				return err
@@ -136,6 +167,15 @@ func (c *Core) check(t *rapid.T) {
 	index("name", c.byName, maps.Values(c.volumes), func(v *volume) []string { return []string{v.Name} })
 	index("datastore", c.byDatastore, maps.Values(c.volumes), func(v *volume) []string { return []string{v.Datastore} })
 	index("cluster", c.byCluster, maps.Values(c.volumes), func(v *volume) []string { return v.Metadata.clusterIDs() })
+	index("source of a clone", c.clones, all, func(v *volume) []string {
+		if v.LinkedTo == nil {
+			return nil
+		}
+		if src, ok := c.disk(v.LinkedTo.Volume); !ok || src.find(v.LinkedTo.Snapshot) < 0 {
+			t.Fatalf("%s is a clone of what is not there: %+v", v.ID, *v.LinkedTo)
+		}
+		return []string{v.LinkedTo.Volume}
+	})
 	index("vm", c.byVM, all, func(v *volume) []string {
 		if a, ok := c.attachments[v.ID]; ok {
 			return []string{a.VM}

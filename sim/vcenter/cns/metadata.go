@@ -66,7 +66,7 @@ func checkEntities(n int, key func(int) EntityKey) error {
 func (c *Core) UpdateMetadata(id string, u MetadataUpdate) (Volume, error) {
 	v, ok := c.volumes[id]
 	if !ok {
-		return Volume{}, notFound(id)
+		return Volume{}, c.unknown(id)
 	}
 	if err := checkCluster(u.Cluster); err != nil {
 		return Volume{}, err

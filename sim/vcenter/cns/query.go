@@ -32,6 +32,7 @@ type Filter struct {
 	Compliance    string
 	Accessibility string
 	Health        string
+	CBT           string // ENABLED or DISABLED
 
 	// Of entities. An entity must match name and namespace.
 	Namespaces, Pods, PVCs, PVs []string
@@ -68,6 +69,9 @@ func (c *Core) Query(f Filter, cur Cursor) (Page, error) {
 	}
 	if cur.Offset < 0 || cur.Limit < 0 {
 		return Page{}, &Error{Kind: InvalidArgument, Field: "filter.cursor", Value: fmt.Sprintf("offset %d, limit %d", cur.Offset, cur.Limit), Reason: "negative"}
+	}
+	if err := checkCBT(f.CBT); err != nil {
+		return Page{}, err
 	}
 	var p Page
 	for _, v := range c.candidates(f) {
@@ -140,6 +144,7 @@ func (c *Core) matches(v *volume, f Filter) bool {
 	return oneOf(f.Names, v.Name) && oneOf(f.Datastores, v.Datastore) &&
 		(f.PolicyID == "" || f.PolicyID == v.PolicyID) &&
 		(f.Compliance == "" || f.Compliance == Compliant) &&
+		(f.CBT == "" || f.CBT == v.CBT()) &&
 		(f.Health == "" || f.Health == c.Health(v.Volume)) &&
 		(f.Accessibility == "" || f.Accessibility == c.Health(v.Volume)) &&
 		(len(f.Clusters) == 0 || slices.ContainsFunc(v.Metadata.clusterIDs(), func(id string) bool { return slices.Contains(f.Clusters, id) })) &&

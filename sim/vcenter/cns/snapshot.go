@@ -9,7 +9,7 @@ import (
 func (c *Core) snapshot(volume, id string) (Snapshot, error) {
 	v, ok := c.volumes[volume]
 	if !ok {
-		return Snapshot{}, notFound(volume)
+		return Snapshot{}, c.unknown(volume)
 	}
 	if i := v.find(id); i >= 0 {
 		return v.Snapshots[i], nil
@@ -28,7 +28,7 @@ func (c *Core) Snapshot(volume, id string) (Snapshot, error) { return c.snapshot
 func (c *Core) PlanSnapshot(volume, id, description string) (Snapshot, error) {
 	v, ok := c.volumes[volume]
 	if !ok {
-		return Snapshot{}, notFound(volume)
+		return Snapshot{}, c.unknown(volume)
 	}
 	if n := len(v.Snapshots); n >= c.snapshotLimit {
 		return Snapshot{}, &Error{Kind: Limit, Field: "volumeId", Value: volume, Reason: fmt.Sprintf("the volume has %d snapshots, as many as it may", n)}
@@ -43,6 +43,21 @@ func (c *Core) PlanSnapshot(volume, id, description string) (Snapshot, error) {
 	return s, nil
 }
 
+// PlanDeleteSnapshot checks whether DeleteSnapshot would succeed.
+func (c *Core) PlanDeleteSnapshot(volume, id string) (Snapshot, error) {
+	s, err := c.snapshot(volume, id)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	// Unverified: the fault of a snapshot that linked clones read from.
+	for v := range c.clones[volume] {
+		if v.LinkedTo.Snapshot == id {
+			return Snapshot{}, &Error{Kind: InUse, Field: "snapshotId", Value: id, Holder: v.ID, Reason: "a linked clone shares blocks with the snapshot"}
+		}
+	}
+	return s, nil
+}
+
 // CreateSnapshot takes a snapshot. Descriptions need not be unique.
 // Errors: NotFound, Limit, InvalidArgument (id).
 func (c *Core) CreateSnapshot(now time.Time, volume, id, description string) (Snapshot, error) {
@@ -52,14 +67,18 @@ func (c *Core) CreateSnapshot(now time.Time, volume, id, description string) (Sn
 	}
 	s.Created = now
 	v := c.volumes[volume]
+	v.Taken++
+	if v.Flags.ChangedBlockTracking {
+		s.Change = v.Taken
+	}
 	v.Snapshots = append(v.Snapshots, s)
 	return s, nil
 }
 
 // DeleteSnapshot drops a snapshot; the one after it gets its parent.
-// Errors: NotFound, SnapshotNotFound.
+// Errors: NotFound, SnapshotNotFound, InUse (has linked clones).
 func (c *Core) DeleteSnapshot(volume, id string) (Snapshot, error) {
-	s, err := c.snapshot(volume, id)
+	s, err := c.PlanDeleteSnapshot(volume, id)
 	if err != nil {
 		return Snapshot{}, err
 	}

@@ -1,6 +1,9 @@
 package cns
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // State is all that a core knows about volumes, as plain data. Datastores are
 // not part of it: they come from the inventory.
@@ -13,6 +16,15 @@ type State struct {
 // State returns a copy of the state.
 func (c *Core) State() *State {
 	return &State{Volumes: c.Volumes(), Attachments: c.Attachments(), Disks: c.Disks()}
+}
+
+// disks are all disks, volumes or not.
+func (s *State) disks() []Disk {
+	all := slices.Clone(s.Disks)
+	for _, v := range s.Volumes {
+		all = append(all, v.Disk)
+	}
+	return all
 }
 
 // Restore fills an empty core. The datastores must have been put before.
@@ -45,6 +57,13 @@ func (c *Core) Restore(s *State) error {
 			return err
 		}
 	}
+	for _, d := range s.disks() {
+		if src := d.LinkedTo; src != nil && !slices.ContainsFunc(s.disks(), func(o Disk) bool {
+			return o.ID == src.Volume && slices.ContainsFunc(o.Snapshots, func(x Snapshot) bool { return x.ID == src.Snapshot })
+		}) {
+			return fmt.Errorf("cns: restore: linked clone %q: no snapshot %q of %q", d.ID, src.Snapshot, src.Volume)
+		}
+	}
 	held := map[string]bool{}
 	for _, a := range s.Attachments {
 		if !ids[a.Volume] || held[a.Volume] {
@@ -53,11 +72,15 @@ func (c *Core) Restore(s *State) error {
 		held[a.Volume] = true
 	}
 	for _, v := range s.Volumes {
-		c.insert(&volume{Volume: v.clone()})
+		x := &volume{Volume: v.clone()}
+		c.insert(x)
+		c.link(x)
 		c.datastores[v.Datastore].usedMB += v.CapacityMB
 	}
 	for _, d := range s.Disks {
-		c.disks[d.ID] = &volume{Volume: Volume{Disk: d.clone()}}
+		x := &volume{Volume: Volume{Disk: d.clone()}}
+		c.disks[d.ID] = x
+		c.link(x)
 		c.datastores[d.Datastore].usedMB += d.CapacityMB
 	}
 	for _, a := range s.Attachments {

@@ -27,6 +27,9 @@ type Snapshot struct {
 	Created     time.Time `json:"created"`
 	// CapacityMB is the size of the volume when it was taken.
 	CapacityMB int64 `json:"capacityMB"`
+	// Change is the snapshot's number among all of its disk, from 1, where
+	// changed blocks were tracked when it was taken; else 0.
+	Change int64 `json:"change,omitempty"`
 	// Parent is the snapshot before it, or "".
 	Parent string `json:"parent,omitempty"`
 }

@@ -100,6 +100,12 @@ func wire(op string, err error) *vim.LocalizedMethodFault {
 	case cns.AlreadyRegistered:
 		return local(&cnstypes.CnsAlreadyRegisteredFault{CnsFault: cnstypes.CnsFault{Reason: e.Reason}, VolumeId: volumeID(e.Holder)},
 			"CnsAlreadyRegisteredFault error: "+e.Reason)
+	case cns.NotRegistered:
+		// kubernetes-sigs/vsphere-csi-driver#3788 handles it of every operation.
+		return local(&cnstypes.CnsNotRegisteredFault{CnsFault: cnstypes.CnsFault{Reason: e.Reason}, VolumeId: volumeID(e.Value)},
+			"CnsNotRegisteredFault error: "+e.Reason)
+	case cns.SameDatastore:
+		return local(&vim.AlreadyExists{Name: e.Holder}, fmt.Sprintf("The specified key, name, or identifier '%s' already exists.", e.Holder))
 	case cns.InvalidState:
 		return local(&vim.InvalidState{}, textInvalidState)
 	case cns.NotSupported:

@@ -230,7 +230,7 @@ func TestAttachFaults(t *testing.T) {
 	l.ok(l.detach(id, l.vms[0]))
 
 	// What the VM can't do fails the task.
-	task, err := l.vms[0].PowerOff(l.ctx)
+	task, err := l.vms[0].Suspend(l.ctx)
 	if err == nil {
 		err = task.Wait(l.ctx)
 	}
@@ -238,7 +238,7 @@ func TestAttachFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := l.refused(taskState, l.attach(id, l.vms[0])); !strings.Contains(text, "not allowed in the current state") {
-		t.Errorf("powered off: %q", text)
+		t.Errorf("suspended: %q", text)
 	}
 	// A datastore that the VM's host doesn't mount.
 	l.datastore(0, func(ds *mo.Datastore) { ds.Host = []vim.DatastoreHostMount{{Key: ref("HostSystem", "host-999")}} })
@@ -305,7 +305,7 @@ func TestSnapshots(t *testing.T) {
 	for i := range 32 {
 		r := l.ok(l.snapshot(id, "same text")).(*cnstypes.CnsSnapshotCreateResult)
 		if r.Snapshot.SnapshotId.Id == "" || r.Snapshot.VolumeId.Id != id || r.Snapshot.CreateTime.IsZero() ||
-			r.Snapshot.ChangedBlockTrackingId == "" || r.AggregatedSnapshotCapacityInMb != int64(i+1)*10 {
+			r.Snapshot.ChangedBlockTrackingId != "" || r.AggregatedSnapshotCapacityInMb != int64(i+1)*10 {
 			t.Fatalf("result %+v", r)
 		}
 		ids = append(ids, r.Snapshot.SnapshotId.Id)

@@ -5,7 +5,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"strings"
 	"sync"
+
+	"github.com/csilab/csilab/sim/vcenter/cns"
 )
 
 // ids mints the ids of volumes and snapshots. An id is a pure function of the
@@ -69,9 +72,21 @@ func (i *ids) disk(volume string) string {
 	return dash("6000c29" + hex.EncodeToString(d[:])[:25])
 }
 
-// changeID is the changed block tracking id of a snapshot.
-func (i *ids) changeID(snapshot string) string {
-	return uuid(i.digest("cbt", snapshot)) + "/1"
+// changeID is the changed block tracking id of a snapshot: the disk's
+// generation, then a number that grows with each snapshot, as VMFS writes it.
+func (i *ids) changeID(s cns.Snapshot) string {
+	d := i.digest("cbt", s.Volume)
+	var b strings.Builder
+	for n, x := range d[:16] {
+		switch {
+		case n == 8:
+			b.WriteByte('-')
+		case n > 0:
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "%02x", x)
+	}
+	return fmt.Sprintf("%s/%d", b.String(), s.Change)
 }
 
 // uuid makes a version 4 uuid of a digest.

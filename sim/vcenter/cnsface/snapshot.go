@@ -97,13 +97,16 @@ func (f *Face) newSnapshotID(volume, description string) string {
 }
 
 func (f *Face) snapshotWire(s cns.Snapshot) cnstypes.CnsSnapshot {
-	return cnstypes.CnsSnapshot{
-		SnapshotId:             cnstypes.CnsSnapshotId{Id: s.ID},
-		VolumeId:               volumeID(s.Volume),
-		Description:            s.Description,
-		CreateTime:             s.Created,
-		ChangedBlockTrackingId: f.ids.changeID(s.ID),
+	w := cnstypes.CnsSnapshot{
+		SnapshotId:  cnstypes.CnsSnapshotId{Id: s.ID},
+		VolumeId:    volumeID(s.Volume),
+		Description: s.Description,
+		CreateTime:  s.Created,
 	}
+	if s.Change > 0 {
+		w.ChangedBlockTrackingId = f.ids.changeID(s)
+	}
+	return w
 }
 
 // CnsDeleteSnapshots drops a snapshot.
@@ -141,7 +144,7 @@ func (f *Face) deleteSnapshot(ctx context.Context, s cnstypes.CnsSnapshotDeleteS
 	}
 	defer unlock()
 	f.mu.Lock()
-	_, err = f.core.Snapshot(id, s.SnapshotId.Id)
+	_, err = f.core.PlanDeleteSnapshot(id, s.SnapshotId.Id)
 	f.mu.Unlock()
 	if err != nil {
 		return refuse(err)

@@ -1,0 +1,83 @@
+package cns
+
+import "fmt"
+
+// RelocateSpec says where a disk shall go.
+type RelocateSpec struct {
+	Disk      string // id, of a volume or another first class disk
+	Datastore string
+	PolicyID  string // empty: the disk keeps the one that it has
+	// Host that must reach the new datastore: that of the VM which holds the
+	// disk. Empty: none.
+	Host string
+}
+
+// PlanRelocate checks whether Relocate would succeed, and says what the disk
+// would be then. Sources: the faults of CnsRelocateVolume as govmomi#2146
+// lists them.
+func (c *Core) PlanRelocate(s RelocateSpec) (Disk, error) {
+	v, ok := c.disk(s.Disk)
+	if !ok {
+		return Disk{}, notFound(s.Disk)
+	}
+	to, ok := c.datastores[s.Datastore]
+	switch {
+	case !ok:
+		return Disk{}, &Error{Kind: NotFoundObject, Field: "datastore", Value: s.Datastore, Reason: "no such datastore"}
+	case v.Datastore == s.Datastore:
+		return Disk{}, &Error{Kind: SameDatastore, Field: "datastore", Value: s.Datastore, Holder: to.Name, Reason: "the disk lies there already"}
+	case v.Flags.DisableRelocation:
+		// Unverified: the fault.
+		return Disk{}, &Error{Kind: InvalidState, Field: "volumeId", Value: s.Disk, Reason: "the disk has the control flag disableRelocation"}
+	case v.LinkedTo != nil:
+		return Disk{}, &Error{Kind: NotSupported, Field: "volumeId", Value: s.Disk, Holder: v.LinkedTo.Volume, Reason: "a linked clone stays with its snapshot"}
+	case len(c.clones[s.Disk]) > 0:
+		return Disk{}, &Error{Kind: InUse, Field: "volumeId", Value: s.Disk, Holder: c.oneClone(s.Disk), Reason: "linked clones share blocks with the disk"}
+	case s.Host != "" && !to.Mounts(s.Host):
+		return Disk{}, &Error{Kind: Inaccessible, Field: "datastore", Value: s.Datastore, Holder: to.Name, Reason: "the host of the VM that holds the disk doesn't reach it"}
+	}
+	if from := c.datastores[v.Datastore]; from.Inaccessible {
+		return Disk{}, &Error{Kind: Inaccessible, Field: "volumeId", Value: s.Disk, Holder: from.Name, Reason: "the datastore of the disk is not accessible"}
+	}
+	if err := to.takes(v.CapacityMB); err != nil {
+		err.Field = "datastore"
+		return Disk{}, err
+	}
+	d := v.Disk.clone()
+	d.Datastore, d.DiskPath = s.Datastore, fmt.Sprintf("[%s] fcd/%s.vmdk", to.Name, d.ID)
+	if s.PolicyID != "" {
+		d.PolicyID = s.PolicyID
+	}
+	return d, nil
+}
+
+// Relocate moves a disk with its snapshots to another datastore. It keeps its
+// id and whoever holds it. Errors: NotFound, NotFoundObject, SameDatastore,
+// InvalidState (flag), NotSupported (linked clone), InUse (has linked clones),
+// Inaccessible, Maintenance, NoSpace.
+func (c *Core) Relocate(s RelocateSpec) (Disk, error) {
+	d, err := c.PlanRelocate(s)
+	if err != nil {
+		return Disk{}, err
+	}
+	v, _ := c.disk(s.Disk)
+	c.datastores[v.Datastore].usedMB -= v.CapacityMB
+	c.datastores[d.Datastore].usedMB += v.CapacityMB
+	if _, registered := c.volumes[v.ID]; registered {
+		drop(c.byDatastore, v.Datastore, v)
+		add(c.byDatastore, d.Datastore, v)
+	}
+	v.Datastore, v.DiskPath, v.PolicyID = d.Datastore, d.DiskPath, d.PolicyID
+	return v.Disk.clone(), nil
+}
+
+// SetPolicy gives a disk another storage policy. Whether its datastore
+// satisfies that is the caller's to check. Errors: NotFound.
+func (c *Core) SetPolicy(id, policy string) (Disk, error) {
+	v, ok := c.disk(id)
+	if !ok {
+		return Disk{}, notFound(id)
+	}
+	v.PolicyID = policy
+	return v.Disk.clone(), nil
+}
