@@ -115,6 +115,10 @@ type Config struct {
 	Certificate *tls.Certificate
 	// TaskLatency of CNS tasks by method; see cnsface.Config.Latency.
 	TaskLatency map[string]time.Duration
+	// DenseSlots has CNS put 64 disks on a paravirtual SCSI controller instead
+	// of 15, so that a node takes 255 volumes: what pvscsiCtrlr256DiskSupportEnabled
+	// does on a vCenter 8 and later.
+	DenseSlots bool
 	// SnapshotLimit per volume; 0 means what vSphere allows, 32.
 	SnapshotLimit int
 	// IdleTimeout ends a session that has made no call for so long; 0 means 30
@@ -277,7 +281,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	v.svc.RegisterSDK(vslm.New())
 	v.face, err = cnsface.New(cnsface.Config{
 		Seed: cfg.Seed, Disks: cfg.Disks, Hardware: cfg.Hardware, FirstTask: state.NextTask, Latency: cfg.TaskLatency,
-		SnapshotLimit: cfg.SnapshotLimit, Policies: v.policies.exists, OnTask: v.onTask, State: state.CNS, Log: cfg.Log,
+		SnapshotLimit: cfg.SnapshotLimit, DenseSlots: cfg.DenseSlots, Policies: v.policies.exists, OnTask: v.onTask, State: state.CNS, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -1,12 +1,53 @@
 package cns
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // AttachSpec says which disk of which VM a volume shall become.
 type AttachSpec struct {
 	Volume   string
 	VM       VM // as the inventory has it now
 	DiskUUID string
-	Slot     *Slot // nil: any
+	Slot     *Slot // nil: any; see pick
+	Mode     DiskMode
+	Sharing  Sharing
 }
+
+// DiskMode is what becomes of writes to a disk and whether snapshots of its VM
+// take it in, spelled as vim25 does; empty means Persistent: CNS attaches
+// dependent disks (CNS API reference, CnsVolumeAttachDetachSpec.diskMode;
+// kubernetes-sigs/vsphere-csi-driver#1714).
+type DiskMode string
+
+// The disk modes.
+const (
+	Persistent               DiskMode = "persistent"
+	NonPersistent            DiskMode = "nonpersistent"
+	Undoable                 DiskMode = "undoable"
+	Append                   DiskMode = "append"
+	IndependentPersistent    DiskMode = "independent_persistent"
+	IndependentNonPersistent DiskMode = "independent_nonpersistent"
+)
+
+var diskModes = []DiskMode{Persistent, NonPersistent, Undoable, Append, IndependentPersistent, IndependentNonPersistent}
+
+// Independent says whether snapshots of a VM leave a disk of this mode out.
+func (m DiskMode) Independent() bool {
+	return m == IndependentPersistent || m == IndependentNonPersistent
+}
+
+// Sharing says whether several VMs may hold a disk, spelled as vim25 does;
+// empty means SharingNone.
+type Sharing string
+
+// The kinds of sharing.
+const (
+	SharingNone        Sharing = "sharingNone"
+	SharingMultiWriter Sharing = "sharingMultiWriter"
+)
 
 // PlanAttach checks whether Attach would succeed, and says where the disk
 // goes and whether a controller has to be added for it.
@@ -15,13 +56,21 @@ func (c *Core) PlanAttach(s AttachSpec) (a Attachment, addController bool, err e
 	if !ok {
 		return Attachment{}, false, c.unknown(s.Volume)
 	}
+	if s.Mode != "" && !slices.Contains(diskModes, s.Mode) {
+		return Attachment{}, false, &Error{Kind: InvalidArgument, Field: "diskMode", Value: string(s.Mode), Reason: fmt.Sprintf("allowed are %q", diskModes)}
+	}
+	if s.Sharing != "" && s.Sharing != SharingNone && s.Sharing != SharingMultiWriter {
+		return Attachment{}, false, &Error{Kind: InvalidArgument, Field: "sharing", Value: string(s.Sharing),
+			Reason: fmt.Sprintf("allowed are %q and %q", SharingNone, SharingMultiWriter)}
+	}
 	// The same VM again is in use as well: that is how a client whose reply was
 	// lost learns of it (kubernetes-sigs/vsphere-csi-driver#570, #1175).
-	if old, ok := c.attachments[s.Volume]; ok {
+	if old := c.against(s.Volume, s.VM.ID, s.Sharing); old != nil {
 		return Attachment{}, false, &Error{Kind: InUse, Field: "volumeId", Value: s.Volume, Holder: old.VM, Reason: "a VM holds the volume"}
 	}
-	// kubernetes-sigs/vsphere-csi-driver#1590. A VM that is off takes a disk:
-	// govmomi's cns/client_test.go attaches to one that was never on.
+	// A VM that is off takes disks as one that runs does: VMware's own test
+	// (govmomi cns/client_test.go, TestClient) attaches to one that it has just
+	// created. One that sleeps does not (kubernetes-sigs/vsphere-csi-driver#1590).
 	if s.VM.State == Suspended {
 		return Attachment{}, false, &Error{Kind: InvalidState, Field: "vm", Value: s.VM.ID, Holder: s.VM.Name, Reason: "the VM is " + string(s.VM.State)}
 	}
@@ -34,11 +83,24 @@ func (c *Core) PlanAttach(s AttachSpec) (a Attachment, addController bool, err e
 	if err != nil {
 		return Attachment{}, false, err
 	}
-	return Attachment{Volume: s.Volume, VM: s.VM.ID, DiskUUID: s.DiskUUID, Slot: slot}, addController, nil
+	return Attachment{Volume: s.Volume, VM: s.VM.ID, DiskUUID: s.DiskUUID, Slot: slot, Mode: s.Mode, Sharing: s.Sharing}, addController, nil
 }
 
-// Attach gives a volume to a VM. Errors: NotFound, InUse (held by this or
-// another VM), InvalidState, Inaccessible, NoSlot, InvalidArgument (slot).
+// against finds the attachment that stands against another one of a VM: its
+// own, or one that does not share the disk or that the other would not share
+// it with.
+func (c *Core) against(volume, vm string, sharing Sharing) *Attachment {
+	for i, a := range c.attachments[volume] {
+		if a.VM == vm || a.Sharing != SharingMultiWriter || sharing != SharingMultiWriter {
+			return &c.attachments[volume][i]
+		}
+	}
+	return nil
+}
+
+// Attach gives a volume to a VM. Errors: NotFound, InUse (held by this VM, or
+// by another and not shared by both), InvalidState, Inaccessible, NoSlot,
+// InvalidArgument (slot, disk mode, sharing).
 func (c *Core) Attach(s AttachSpec) (Attachment, error) {
 	a, _, err := c.PlanAttach(s)
 	if err != nil {
@@ -49,7 +111,9 @@ func (c *Core) Attach(s AttachSpec) (Attachment, error) {
 }
 
 func (c *Core) hold(a Attachment) {
-	c.attachments[a.Volume] = &a
+	all := c.attachments[a.Volume]
+	i, _ := slices.BinarySearchFunc(all, a.VM, func(b Attachment, vm string) int { return strings.Compare(b.VM, vm) })
+	c.attachments[a.Volume] = slices.Insert(all, i, a)
 	v, _ := c.disk(a.Volume)
 	add(c.byVM, a.VM, v)
 }
@@ -61,18 +125,19 @@ func (c *Core) PlanDetach(id string, vm VM) (a Attachment, held bool, err error)
 	if _, ok := c.volumes[id]; !ok {
 		return Attachment{}, false, c.unknown(id)
 	}
-	old, ok := c.attachments[id]
-	if !ok {
+	others := c.attachments[id]
+	if len(others) == 0 {
 		return Attachment{}, false, nil
 	}
-	if old.VM != vm.ID {
-		return Attachment{}, false, &Error{Kind: InvalidArgument, Field: "vm", Value: vm.ID, Holder: old.VM, Reason: "another VM holds the volume"}
+	a, held = c.AttachmentAt(id, vm.ID)
+	if !held {
+		return Attachment{}, false, &Error{Kind: InvalidArgument, Field: "vm", Value: vm.ID, Holder: others[0].VM, Reason: "another VM holds the volume"}
 	}
 	// Unverified: the disks of a suspended VM can't be changed.
 	if vm.State == Suspended {
 		return Attachment{}, false, &Error{Kind: InvalidState, Field: "vm", Value: vm.ID, Holder: vm.Name, Reason: "the VM is suspended"}
 	}
-	return *old, true, nil
+	return a, true, nil
 }
 
 // Detach takes a volume from a VM. Errors: NotFound, InvalidArgument (another
@@ -80,21 +145,27 @@ func (c *Core) PlanDetach(id string, vm VM) (a Attachment, held bool, err error)
 func (c *Core) Detach(id string, vm VM) (a Attachment, held bool, err error) {
 	a, held, err = c.PlanDetach(id, vm)
 	if err == nil && held {
-		c.release(id)
+		c.release(id, vm.ID)
 	}
 	return a, held, err
 }
 
-func (c *Core) release(id string) {
+func (c *Core) release(id, vm string) {
 	v, _ := c.disk(id)
-	drop(c.byVM, c.attachments[id].VM, v)
-	delete(c.attachments, id)
+	drop(c.byVM, vm, v)
+	left := slices.DeleteFunc(slices.Clone(c.attachments[id]), func(a Attachment) bool { return a.VM == vm })
+	if len(left) == 0 {
+		delete(c.attachments, id)
+		return
+	}
+	c.attachments[id] = left
 }
 
 // Sync makes the attachments of a VM agree with its hardware, which is the
-// truth: what is in hw and free is taken up, what is not in hw is let go.
-// It returns what was let go. Disks in hw that are no first class disks, or that another
-// VM holds by the core's account, are passed over.
+// truth: what is in hw and free is taken up, what is not in hw is let go, and
+// what changed (slot, mode, sharing) is noted. It returns what was let go.
+// Disks in hw that are no first class disks, or that another VM holds by the
+// core's account and does not share, are passed over.
 func (c *Core) Sync(vm string, hw []Attachment) (lost []Attachment) {
 	there := make(map[string]bool, len(hw))
 	for _, a := range hw {
@@ -102,17 +173,24 @@ func (c *Core) Sync(vm string, hw []Attachment) (lost []Attachment) {
 	}
 	for _, a := range c.AttachedTo(vm) {
 		if !there[a.Volume] {
-			c.release(a.Volume)
+			c.release(a.Volume, vm)
 			lost = append(lost, a)
 		}
 	}
 	for _, a := range hw {
-		_, known := c.disk(a.Volume)
-		_, held := c.attachments[a.Volume]
-		if known && !held {
-			a.VM = vm
+		if _, known := c.disk(a.Volume); !known {
+			continue
+		}
+		a.VM = vm
+		all := c.attachments[a.Volume]
+		if i := slices.IndexFunc(all, func(b Attachment) bool { return b.VM == vm }); i >= 0 {
+			if there[a.Volume] { // the first disk counts, should there be two
+				all[i] = a
+			}
+		} else if c.against(a.Volume, vm, a.Sharing) == nil {
 			c.hold(a)
 		}
+		there[a.Volume] = false
 	}
 	return lost
 }

@@ -6,6 +6,7 @@
 package cns
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -29,8 +30,8 @@ type Core struct {
 	byName      map[string]set
 	byDatastore map[string]set
 	byCluster   map[string]set
-	byVM        map[string]set // attached volumes
-	attachments map[string]*Attachment
+	byVM        map[string]set          // attached volumes
+	attachments map[string][]Attachment // of a volume, by VM
 
 	clones map[string]set // linked clones, by the disk that they share blocks with
 
@@ -66,7 +67,7 @@ func New(snapshotLimit int) *Core {
 		byDatastore:   map[string]set{},
 		byCluster:     map[string]set{},
 		byVM:          map[string]set{},
-		attachments:   map[string]*Attachment{},
+		attachments:   map[string][]Attachment{},
 		clones:        map[string]set{},
 		disks:         map[string]*volume{},
 		datastores:    map[string]*store{},
@@ -102,13 +103,30 @@ func (c *Core) Volume(id string) (Volume, error) {
 	return v.clone(), nil
 }
 
-// Attachment says who holds a volume.
+// Attachment says who holds a volume; with several that share it, the first
+// by VM id.
 func (c *Core) Attachment(volume string) (Attachment, bool) {
-	a, ok := c.attachments[volume]
-	if !ok {
+	all := c.attachments[volume]
+	if len(all) == 0 {
 		return Attachment{}, false
 	}
-	return *a, true
+	return all[0], true
+}
+
+// AttachmentAt says how a VM holds a volume.
+func (c *Core) AttachmentAt(volume, vm string) (Attachment, bool) {
+	for _, a := range c.attachments[volume] {
+		if a.VM == vm {
+			return a, true
+		}
+	}
+	return Attachment{}, false
+}
+
+// AttachmentsOf returns all attachments of a volume, by VM id: more than one
+// where VMs share it.
+func (c *Core) AttachmentsOf(volume string) []Attachment {
+	return slices.Clone(c.attachments[volume])
 }
 
 // Volumes returns copies of all volumes, oldest first.
@@ -122,13 +140,12 @@ func (c *Core) Volumes() []Volume {
 	return out
 }
 
-// Attachments returns all attachments, by volume id.
+// Attachments returns all attachments, by volume id, then VM.
 func (c *Core) Attachments() []Attachment {
 	out := make([]Attachment, 0, len(c.attachments))
-	for _, a := range c.attachments {
-		out = append(out, *a)
+	for _, id := range slices.Sorted(maps.Keys(c.attachments)) {
+		out = append(out, c.attachments[id]...)
 	}
-	slices.SortFunc(out, func(a, b Attachment) int { return strings.Compare(a.Volume, b.Volume) })
 	return out
 }
 
@@ -136,7 +153,9 @@ func (c *Core) Attachments() []Attachment {
 func (c *Core) AttachedTo(vm string) []Attachment {
 	var out []Attachment
 	for v := range c.byVM[vm] {
-		out = append(out, *c.attachments[v.ID])
+		if a, ok := c.AttachmentAt(v.ID, vm); ok {
+			out = append(out, a)
+		}
 	}
 	slices.SortFunc(out, func(a, b Attachment) int { return strings.Compare(a.Volume, b.Volume) })
 	return out

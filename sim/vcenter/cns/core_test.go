@@ -56,8 +56,12 @@ func TestRefusals(t *testing.T) {
 		}
 		full.Controllers = append(full.Controllers, c)
 	}
-	suspended := vm("vm-2")
+	suspended, lsi := vm("vm-2"), vm("vm-lsi")
 	suspended.State = Suspended
+	lsi.Controllers = nil
+	for bus := range int32(MaxControllers) {
+		lsi.Controllers = append(lsi.Controllers, Controller{Key: 1000 + bus, Bus: bus, Kind: OtherSCSI})
+	}
 	holder := vm("vm-1")
 	holder.State = Suspended
 
@@ -129,10 +133,26 @@ func TestRefusals(t *testing.T) {
 		"attach a 61st disk":                  {attach("plain", full, nil), NoSlot, "vm", "vm vm-full"},
 		"attach to a taken unit":              {attach("plain", vm("vm-1"), &Slot{Controller: 1000, Unit: 0}), InvalidArgument, "unitNumber", ""},
 		"attach to the controller's own unit": {attach("plain", vm("vm-1"), &Slot{Controller: 1000, Unit: 7}), InvalidArgument, "unitNumber", ""},
-		"attach to no controller":             {attach("plain", vm("vm-1"), &Slot{Controller: 1001}), NoSlot, "controllerKey", ""},
-		"detach unknown":                      {detach("x", vm("vm-1")), NotFound, "volumeId", ""},
-		"detach from another":                 {detach("held", vm("vm-2")), InvalidArgument, "vm", "vm-1"},
-		"detach from what sleeps":             {detach("held", holder), InvalidState, "vm", "vm vm-1"},
+		"attach beyond a controller":          {attach("plain", vm("vm-1"), &Slot{Controller: 1000, Unit: 65}), InvalidArgument, "unitNumber", ""},
+		"attach beyond an LSI controller":     {attach("plain", lsi, &Slot{Controller: 1000, Unit: 16}), InvalidArgument, "unitNumber", ""},
+		"attach to LSI controllers":           {attach("plain", lsi, nil), NoSlot, "vm", "vm vm-lsi"},
+		"attach to no controller":             {attach("plain", vm("vm-1"), &Slot{Controller: 1004}), NoController, "controllerKey", "vm vm-1"},
+		"attach to a unit of no controller":   {attach("plain", vm("vm-1"), &Slot{Unit: 3}), InvalidArgument, "controllerKey", ""},
+		"attach in a strange mode": {func(c *Core) error {
+			_, err := c.Attach(AttachSpec{Volume: "plain", VM: vm("vm-1"), Mode: "x"})
+			return err
+		}, InvalidArgument, "diskMode", ""},
+		"attach with strange sharing": {func(c *Core) error {
+			_, err := c.Attach(AttachSpec{Volume: "plain", VM: vm("vm-1"), Sharing: "x"})
+			return err
+		}, InvalidArgument, "sharing", ""},
+		"attach shared what isn't": {func(c *Core) error {
+			_, err := c.Attach(AttachSpec{Volume: "held", VM: vm("vm-2"), Sharing: SharingMultiWriter})
+			return err
+		}, InUse, "volumeId", "vm-1"},
+		"detach unknown":          {detach("x", vm("vm-1")), NotFound, "volumeId", ""},
+		"detach from another":     {detach("held", vm("vm-2")), InvalidArgument, "vm", "vm-1"},
+		"detach from what sleeps": {detach("held", holder), InvalidState, "vm", "vm vm-1"},
 
 		"extend unknown":       {func(c *Core) error { _, err := c.Extend("x", 20); return err }, NotFound, "volumeId", ""},
 		"shrink":               {func(c *Core) error { _, err := c.Extend("plain", 9); return err }, InvalidArgument, "capacityInMb", ""},
@@ -235,8 +255,19 @@ func TestPlacement(t *testing.T) {
 }
 
 func TestSlots(t *testing.T) {
+	for _, dense := range []bool{false, true} {
+		t.Run(fmt.Sprint("dense ", dense), func(t *testing.T) { slots(t, dense) })
+	}
+}
+
+func slots(t *testing.T, dense bool) {
 	c := world()
 	v := vm("vm-1")
+	v.Dense = dense
+	want := 59 // 4 controllers x 15, less the boot disk
+	if dense {
+		want = 255
+	}
 	seen := map[Slot]bool{}
 	added := 0
 	for n := 0; ; n++ {
@@ -249,8 +280,7 @@ func TestSlots(t *testing.T) {
 			t.Fatalf("plan says %v, attach %v", err, err2)
 		}
 		if err != nil {
-			// 4 controllers x 15, less the boot disk.
-			if n != 59 || added != 3 {
+			if n != want || added != 3 {
 				t.Fatalf("full after %d volumes and %d new controllers: %v", n, added, err)
 			}
 			return
@@ -268,6 +298,42 @@ func TestSlots(t *testing.T) {
 				v.Controllers[i].Used = append(v.Controllers[i].Used, a.Unit)
 			}
 		}
+	}
+}
+
+// TestSharedDisk: several VMs hold a volume that all of them share.
+func TestSharedDisk(t *testing.T) {
+	c := world()
+	must[Plan](t)(c.Create(epoch, spec("a", 10, "ds-1")))
+	share := func(id string) error {
+		_, err := c.Attach(AttachSpec{Volume: "a", VM: vm(id), DiskUUID: "u", Mode: IndependentPersistent, Sharing: SharingMultiWriter})
+		return err
+	}
+	if err := errors.Join(share("vm-2"), share("vm-1")); err != nil {
+		t.Fatal(err)
+	}
+	var e *Error
+	if err := share("vm-1"); !errors.As(err, &e) || e.Kind != InUse {
+		t.Errorf("shared twice with one VM: %v", err)
+	}
+	if _, err := c.Attach(AttachSpec{Volume: "a", VM: vm("vm-3")}); !errors.As(err, &e) || e.Kind != InUse {
+		t.Errorf("a third VM, without sharing: %v", err)
+	}
+	restored := world()
+	if err := restored.Restore(c.State()); err != nil || !reflect.DeepEqual(restored.Attachments(), c.Attachments()) {
+		t.Errorf("restored %+v: %v", restored.Attachments(), err)
+	}
+	if _, _, err := c.Detach("a", vm("vm-3")); !errors.As(err, &e) || e.Kind != InvalidArgument {
+		t.Errorf("detach from one that has it not: %v", err)
+	}
+	if _, held, err := c.Detach("a", vm("vm-1")); !held || err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Delete("a", false); !errors.As(err, &e) || e.Kind != InUse || e.Holder != "vm-2" {
+		t.Errorf("delete with one holder left: %v", err)
+	}
+	if got := c.AttachmentsOf("a"); len(got) != 1 || got[0].VM != "vm-2" || len(c.AttachedTo("vm-1")) != 0 {
+		t.Errorf("left %+v", got)
 	}
 }
 

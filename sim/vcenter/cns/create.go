@@ -251,7 +251,7 @@ func (c *Core) PlanDelete(id string) (Volume, error) {
 	}
 	// Both are "The resource 'volume' is in use."
 	// (kubernetes-sigs/vsphere-csi-driver#1335, #1754, #2286).
-	if a, ok := c.attachments[id]; ok {
+	if a, ok := c.Attachment(id); ok {
 		return Volume{}, &Error{Kind: InUse, Field: "volumeId", Value: id, Holder: a.VM, Reason: "a VM holds the volume"}
 	}
 	if n := len(v.Snapshots); n > 0 {

@@ -29,8 +29,11 @@ const (
 	AlreadyRegistered Kind = "AlreadyRegistered"
 	// InvalidState: the VM can't do it as it is.
 	InvalidState Kind = "InvalidState"
-	// NoSlot: no free slot on any SCSI controller of the VM.
+	// NoSlot: no free slot on any SCSI controller of the VM that CNS uses.
 	NoSlot Kind = "NoSlot"
+	// NoController: the VM does not have the controller that was asked for, or
+	// it is full.
+	NoController Kind = "NoController"
 	// Limit: the volume has as many snapshots as it may.
 	Limit Kind = "Limit"
 	// HasSnapshots: a volume with snapshots can't be extended.

@@ -27,7 +27,12 @@ func TestMachine(t *testing.T) {
 		held := func(vmID string) VM {
 			v := vm(vmID)
 			for _, a := range c.AttachedTo(vmID) {
-				v.Controllers[0].Used = append(v.Controllers[0].Used, a.Unit)
+				i := slices.IndexFunc(v.Controllers, func(k Controller) bool { return k.Key == a.Controller })
+				if i < 0 {
+					i = len(v.Controllers)
+					v.Controllers = append(v.Controllers, Controller{Key: a.Controller, Bus: a.Bus})
+				}
+				v.Controllers[i].Used = append(v.Controllers[i].Used, a.Unit)
 			}
 			return v
 		}
@@ -101,7 +106,13 @@ func TestMachine(t *testing.T) {
 				return err
 			}),
 			"attach": command(func(t *rapid.T) error {
-				_, err := c.Attach(AttachSpec{Volume: id.Draw(t, "id"), VM: held(node.Draw(t, "vm"))})
+				s := AttachSpec{Volume: id.Draw(t, "id"), VM: held(node.Draw(t, "vm")),
+					Sharing: rapid.SampledFrom([]Sharing{"", SharingNone, SharingMultiWriter, "x"}).Draw(t, "sharing"),
+					Mode:    rapid.SampledFrom([]DiskMode{"", IndependentPersistent, "x"}).Draw(t, "mode")}
+				if rapid.Bool().Draw(t, "slot") {
+					s.Slot = &Slot{Controller: rapid.Int32Range(998, 1005).Draw(t, "controller"), Unit: rapid.Int32Range(-1, 66).Draw(t, "unit")}
+				}
+				_, err := c.Attach(s)
 				return err
 			}),
 			"detach": command(func(t *rapid.T) error {
@@ -110,7 +121,8 @@ func TestMachine(t *testing.T) {
 			}),
 			"vm gone": func(t *rapid.T) { c.Sync(node.Draw(t, "vm"), nil) },
 			"hardware": func(t *rapid.T) {
-				c.Sync(node.Draw(t, "vm"), []Attachment{{Volume: id.Draw(t, "id")}})
+				a := Attachment{Volume: id.Draw(t, "id"), Sharing: rapid.SampledFrom([]Sharing{"", SharingMultiWriter}).Draw(t, "sharing")}
+				c.Sync(node.Draw(t, "vm"), []Attachment{a, a})
 			},
 			"extend": command(func(t *rapid.T) error {
 				v := id.Draw(t, "id")
@@ -177,14 +189,20 @@ func (c *Core) check(t *rapid.T) {
 		return []string{v.LinkedTo.Volume}
 	})
 	index("vm", c.byVM, all, func(v *volume) []string {
-		if a, ok := c.attachments[v.ID]; ok {
-			return []string{a.VM}
+		var vms []string
+		for _, a := range c.attachments[v.ID] {
+			vms = append(vms, a.VM)
 		}
-		return nil
+		return vms
 	})
-	for id := range c.attachments {
-		if _, ok := c.disk(id); !ok {
-			t.Fatalf("%s is attached but gone", id)
+	for id, all := range c.attachments {
+		if _, ok := c.disk(id); !ok || len(all) == 0 {
+			t.Fatalf("%s is attached %d times but gone", id, len(all))
+		}
+		for i, a := range all {
+			if a.Volume != id || len(all) > 1 && a.Sharing != SharingMultiWriter || i > 0 && all[i-1].VM >= a.VM {
+				t.Fatalf("%s is held by %+v", id, all)
+			}
 		}
 	}
 	used := map[string]int64{}

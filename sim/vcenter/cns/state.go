@@ -64,12 +64,17 @@ func (c *Core) Restore(s *State) error {
 			return fmt.Errorf("cns: restore: linked clone %q: no snapshot %q of %q", d.ID, src.Snapshot, src.Volume)
 		}
 	}
-	held := map[string]bool{}
+	held := map[string][]Attachment{}
 	for _, a := range s.Attachments {
-		if !ids[a.Volume] || held[a.Volume] {
-			return fmt.Errorf("cns: restore: attachment of %q: no such disk, or attached twice", a.Volume)
+		if !ids[a.Volume] {
+			return fmt.Errorf("cns: restore: attachment of %q: no such disk", a.Volume)
 		}
-		held[a.Volume] = true
+		for _, b := range held[a.Volume] {
+			if a.VM == b.VM || a.Sharing != SharingMultiWriter || b.Sharing != SharingMultiWriter {
+				return fmt.Errorf("cns: restore: attachment of %q: attached twice", a.Volume)
+			}
+		}
+		held[a.Volume] = append(held[a.Volume], a)
 	}
 	for _, v := range s.Volumes {
 		x := &volume{Volume: v.clone()}

@@ -8,7 +8,7 @@ func (c *Core) PlanUnregister(id string) (Volume, error) {
 	}
 	// The API lists InvalidState among its faults. Unverified: that it means
 	// this.
-	if a, ok := c.attachments[id]; ok {
+	if a, ok := c.Attachment(id); ok {
 		return Volume{}, &Error{Kind: InvalidState, Field: "volumeId", Value: id, Holder: a.VM, Reason: "a VM holds the volume"}
 	}
 	return v.clone(), nil

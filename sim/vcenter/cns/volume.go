@@ -34,12 +34,15 @@ type Snapshot struct {
 	Parent string `json:"parent,omitempty"`
 }
 
-// Attachment says that a VM holds a volume as a disk. A block volume has one at most.
+// Attachment says that a VM holds a volume as a disk. A volume has one at
+// most, or several that all share it.
 type Attachment struct {
 	Volume   string `json:"volume"`
 	VM       string `json:"vm"`       // managed object id, e.g. "vm-42"
 	DiskUUID string `json:"diskUUID"` // dashed, lower case
 	Slot
+	Mode    DiskMode `json:"mode,omitempty"`
+	Sharing Sharing  `json:"sharing,omitempty"`
 }
 
 // Datastore is where volumes lie.

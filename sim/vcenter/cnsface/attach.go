@@ -3,6 +3,7 @@ package cnsface
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/vmware/govmomi/cns/methods"
 	cnstypes "github.com/vmware/govmomi/cns/types"
@@ -62,9 +63,18 @@ func (f *Face) attach(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 		return refuse(err)
 	}
 	f.inv.refresh(c)
-	spec := cns.AttachSpec{Volume: id, VM: m.VM, DiskUUID: f.ids.disk(id)}
-	if s.ControllerKey != nil && s.UnitNumber != nil {
-		spec.Slot = &cns.Slot{Controller: *s.ControllerKey, Unit: *s.UnitNumber}
+	spec := cns.AttachSpec{Volume: id, VM: m.VM, DiskUUID: f.ids.disk(id), Mode: cns.DiskMode(s.DiskMode), Sharing: cns.Sharing(s.Sharing)}
+	if s.ControllerKey != nil || s.UnitNumber != nil {
+		spec.Slot = &cns.Slot{Unit: cns.AnyUnit}
+		if s.ControllerKey != nil {
+			spec.Slot.Controller = *s.ControllerKey
+		}
+		if s.UnitNumber != nil {
+			if *s.UnitNumber < 0 { // AnyUnit is ours, not the API's
+				return refuse(&cns.Error{Kind: cns.InvalidArgument, Field: "unitNumber", Value: fmt.Sprint(*s.UnitNumber), Reason: "allowed are 0 and more"})
+			}
+			spec.Slot.Unit = *s.UnitNumber
+		}
 	}
 	f.mu.Lock()
 	v, _ := f.core.Volume(id)
@@ -89,16 +99,16 @@ func (f *Face) attach(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 	}
 	f.inv.plug(c, m, v, a, addController)
 	f.mu.Lock()
-	now, held := f.core.Attachment(id)
+	_, held := f.core.AttachmentAt(id, a.VM)
 	f.mu.Unlock()
-	if _, there := f.inv.vm(m.ref); !there || !held || now.VM != a.VM {
+	if _, there := f.inv.vm(m.ref); !there || !held {
 		// The VM was deleted, or another one got the disk by other means.
 		f.inv.unplug(c, m, id)
 		pull()
 		if !there {
 			return refuse(&wireError{gone(s.Vm)})
 		}
-		return refuse(&cns.Error{Kind: cns.InUse, Field: "volumeId", Value: id, Holder: now.VM})
+		return refuse(&cns.Error{Kind: cns.InUse, Field: "volumeId", Value: id})
 	}
 	r.DiskUUID = a.DiskUUID
 	return batch(r), nil

@@ -114,7 +114,7 @@ func (f *Face) extend(ctx context.Context, c *simulator.Context, id string, capa
 	// The core first: it holds the space, and an image can't shrink again.
 	f.mu.Lock()
 	v, err := f.core.Extend(id, capacityMB)
-	a, attached := f.core.Attachment(id)
+	holders := f.core.AttachmentsOf(id)
 	f.mu.Unlock()
 	if err != nil {
 		return refuse(err)
@@ -128,18 +128,17 @@ func (f *Face) extend(ctx context.Context, c *simulator.Context, id string, capa
 		}
 	}
 	f.inv.account(c, v.Datastore)
-	if !attached {
-		return batch(r), nil
-	}
-	m, err := f.inv.look(c, vim.ManagedObjectReference{Type: "VirtualMachine", Value: a.VM})
-	if err != nil {
-		return batch(r), nil // the VM is going away
-	}
-	f.inv.resize(c, m, v)
-	if f.cfg.Hardware != nil {
-		// A node that doesn't see the new size yet sees it at its next rescan.
-		if err := f.cfg.Hardware.Resize(ctx, m.uuid, undash(a.DiskUUID)); err != nil {
-			f.log.Warn("the node was not told of a disk's new size", "volume", id, "vm", a.VM, "err", err)
+	for _, a := range holders {
+		m, err := f.inv.look(c, vim.ManagedObjectReference{Type: "VirtualMachine", Value: a.VM})
+		if err != nil {
+			continue // the VM is going away
+		}
+		f.inv.resize(c, m, v)
+		if f.cfg.Hardware != nil {
+			// A node that doesn't see the new size yet sees it at its next rescan.
+			if err := f.cfg.Hardware.Resize(ctx, m.uuid, undash(a.DiskUUID)); err != nil {
+				f.log.Warn("the node was not told of a disk's new size", "volume", id, "vm", a.VM, "err", err)
+			}
 		}
 	}
 	return batch(r), nil

@@ -82,6 +82,9 @@ type Config struct {
 	Latency map[string]time.Duration
 	// SnapshotLimit per volume; 0 means cns.DefaultSnapshotLimit.
 	SnapshotLimit int
+	// DenseSlots has CNS use all 64 places of a paravirtual SCSI controller
+	// instead of 15: 256 disks of a VM.
+	DenseSlots bool
 	// Policies are the storage policy ids that exist; nil accepts all.
 	Policies func(id string) bool
 	// OnTask wraps the work of a task: it must call commit to have it done,

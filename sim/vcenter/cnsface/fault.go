@@ -3,6 +3,7 @@ package cnsface
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	vim "github.com/vmware/govmomi/vim25/types"
@@ -12,12 +13,13 @@ import (
 
 // Texts that clients and users match on. Those quoted in public issues of
 // kubernetes-sigs/vsphere-csi-driver: in use #1175, InvalidState #1590, the
-// reasons of a CnsFault #217 and #221.
+// reasons of a CnsFault #217, #221 and #468.
 const (
 	textInUse        = "The resource 'volume' is in use."
 	textNotFound     = "The object or item referred to could not be found."
 	textInvalidState = "The operation is not allowed in the current state."
 	textNotSupported = "The operation is not supported on the object."
+	textNoController = "CNS: Failed to attach disk because missing SCSI controller"
 )
 
 func local(f vim.BaseMethodFault, text string) *vim.LocalizedMethodFault {
@@ -111,6 +113,12 @@ func wire(op string, err error) *vim.LocalizedMethodFault {
 	case cns.NotSupported:
 		return local(&vim.NotSupported{}, textNotSupported)
 	}
+	if e.Kind == cns.NoSlot {
+		// CNS finds this out itself; vCenters of today say it in a
+		// CnsMissingControllerFault, which govmomi v0.56.0 can't decode
+		// (kubernetes-sigs/vsphere-csi-driver#468, #2800).
+		return local(&cnstypes.CnsFault{Reason: textNoController}, "CnsFault error: "+textNoController)
+	}
 	// The rest is CNS's own fault around what the layer below said.
 	// Unverified: the exact causes.
 	return cnsFault(failing[op], cause(e))
@@ -126,8 +134,12 @@ func cause(e *cns.Error) *vim.LocalizedMethodFault {
 		return local(f, fmt.Sprintf("Datastore '%s' is not accessible.", e.Holder))
 	case cns.Maintenance:
 		return local(&vim.InvalidDatastoreState{DatastoreName: e.Holder}, "Operation cannot be performed due to the current state of the datastore.")
-	case cns.NoSlot:
-		return local(&vim.MissingController{}, "The virtual machine is missing a SCSI controller with a free slot.")
+	case cns.NoController:
+		f := &vim.InvalidController{}
+		if n, err := strconv.ParseInt(e.Value, 10, 32); err == nil {
+			f.ControllerKey = int32(n)
+		}
+		return local(f, fmt.Sprintf("Device '0' is referring to a nonexisting controller '%d'.", f.ControllerKey))
 	case cns.HasSnapshots, cns.Limit:
 		return local(&vim.InvalidState{}, e.Reason)
 	}

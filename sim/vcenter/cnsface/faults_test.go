@@ -275,7 +275,7 @@ func TestSlots(t *testing.T) {
 	}) {
 		if k, text := o.fault(); k == "" {
 			ids = append(ids, all[i])
-		} else if k != cnsFault || !strings.Contains(text, "MissingController") {
+		} else if k != cnsFault || !strings.Contains(text, "because missing SCSI controller") {
 			t.Errorf("%s %s", k, text)
 		}
 	}

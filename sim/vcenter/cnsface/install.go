@@ -73,7 +73,7 @@ func (f *Face) restore(s cns.State) error {
 		}
 		view := m.VM
 		view.State = cns.PoweredOn // it has the disk already, whatever its state is
-		spec := cns.AttachSpec{Volume: a.Volume, VM: view, DiskUUID: a.DiskUUID, Slot: &a.Slot}
+		spec := cns.AttachSpec{Volume: a.Volume, VM: view, DiskUUID: a.DiskUUID, Slot: &a.Slot, Mode: a.Mode, Sharing: a.Sharing}
 		f.mu.Lock()
 		v, verr := f.core.Volume(a.Volume)
 		at, add, perr := f.core.PlanAttach(spec)

@@ -22,14 +22,14 @@ type inventory struct {
 
 	mu         sync.Mutex
 	datastores []vim.ManagedObjectReference
-	unplugging map[string]bool // volumes whose disk the face itself is pulling
+	unplugging map[[2]string]bool // volumes, and VMs, whose disk the face itself is pulling
 }
 
 // handlerRef names the listener among the registry's; no object has it.
 var handlerRef = vim.ManagedObjectReference{Type: "CnsInventoryListener", Value: "csilab"}
 
 func newInventory(f *Face, s *simulator.Service) *inventory {
-	return &inventory{face: f, svc: s, vim: s.Context.Map, unplugging: map[string]bool{}}
+	return &inventory{face: f, svc: s, vim: s.Context.Map, unplugging: map[[2]string]bool{}}
 }
 
 // context is an identity under which objects of the registry are locked. Each
@@ -120,7 +120,7 @@ func (i *inventory) hold(vm, uuid string, hw []cns.Attachment) {
 	f.mu.Unlock()
 	for _, a := range lost {
 		i.mu.Lock()
-		own := i.unplugging[a.Volume]
+		own := i.unplugging[[2]string{a.Volume, vm}]
 		i.mu.Unlock()
 		if own || f.cfg.Hardware == nil {
 			continue
@@ -132,9 +132,9 @@ func (i *inventory) hold(vm, uuid string, hw []cns.Attachment) {
 			}
 			defer unlock()
 			f.mu.Lock()
-			again, held := f.core.Attachment(a.Volume)
+			_, held := f.core.AttachmentAt(a.Volume, vm)
 			f.mu.Unlock()
-			if held && again.VM == vm {
+			if held {
 				return // plugged in again meanwhile
 			}
 			if err := f.cfg.Hardware.Detach(f.ctx, uuid, undash(a.DiskUUID)); err != nil {
@@ -149,8 +149,8 @@ func hardware(vm *mo.VirtualMachine) []cns.Attachment {
 	var out []cns.Attachment
 	bus := map[int32]int32{}
 	for _, d := range vm.Config.Hardware.Device {
-		if c, ok := d.(vim.BaseVirtualSCSIController); ok {
-			bus[c.GetVirtualSCSIController().Key] = c.GetVirtualSCSIController().BusNumber
+		if c, ok := d.(vim.BaseVirtualController); ok {
+			bus[c.GetVirtualController().Key] = c.GetVirtualController().BusNumber
 		}
 	}
 	for _, d := range vm.Config.Hardware.Device {
@@ -164,7 +164,7 @@ func hardware(vm *mo.VirtualMachine) []cns.Attachment {
 			a.Unit = *disk.UnitNumber
 		}
 		if b, ok := disk.Backing.(*vim.VirtualDiskFlatVer2BackingInfo); ok {
-			a.DiskUUID = b.Uuid
+			a.DiskUUID, a.Mode, a.Sharing = b.Uuid, cns.DiskMode(b.DiskMode), cns.Sharing(b.Sharing)
 		}
 		out = append(out, a)
 	}
@@ -202,17 +202,18 @@ func (i *inventory) look(c *simulator.Context, ref vim.ManagedObjectReference) (
 		}
 		built = true
 		m.uuid = strings.ToLower(vm.Config.Uuid)
+		m.Dense = i.face.cfg.DenseSlots
 		at := map[int32]int{}
 		for _, d := range vm.Config.Hardware.Device {
-			if s, ok := d.(vim.BaseVirtualSCSIController); ok {
-				b := s.GetVirtualSCSIController()
+			if kind, ok := controllerKind(d); ok {
+				b := d.(vim.BaseVirtualController).GetVirtualController()
 				at[b.Key] = len(m.Controllers)
-				m.Controllers = append(m.Controllers, cns.Controller{Key: b.Key, Bus: b.BusNumber})
+				m.Controllers = append(m.Controllers, cns.Controller{Key: b.Key, Bus: b.BusNumber, Kind: kind})
 			}
 		}
 		for _, d := range vm.Config.Hardware.Device {
 			b := d.GetVirtualDevice()
-			if n, ok := at[b.ControllerKey]; ok && b.UnitNumber != nil {
+			if n, ok := at[b.ControllerKey]; ok && b.UnitNumber != nil && !slices.Contains(m.Controllers[n].Used, *b.UnitNumber) {
 				m.Controllers[n].Used = append(m.Controllers[n].Used, *b.UnitNumber)
 			}
 		}
@@ -221,6 +222,23 @@ func (i *inventory) look(c *simulator.Context, ref vim.ManagedObjectReference) (
 		return machine{}, &wireError{gone(ref)}
 	}
 	return m, nil
+}
+
+// controllerKind says what a storage controller is; other devices are none.
+func controllerKind(d vim.BaseVirtualDevice) (kind cns.ControllerKind, ok bool) {
+	switch d.(type) {
+	case *vim.ParaVirtualSCSIController:
+		return cns.Paravirtual, true
+	case vim.BaseVirtualSCSIController:
+		return cns.OtherSCSI, true
+	case vim.BaseVirtualSATAController:
+		return cns.SATA, true
+	case *vim.VirtualNVMEController:
+		return cns.NVMe, true
+	case *vim.VirtualIDEController:
+		return cns.IDE, true
+	}
+	return "", false
 }
 
 // plug adds a disk to a VM's hardware, with a controller for it when asked to.
@@ -254,12 +272,21 @@ func (i *inventory) plug(c *simulator.Context, m machine, v cns.Volume, a cns.At
 			CapacityInBytes: v.CapacityMB << 20,
 			VDiskId:         &vim.ID{Id: v.ID},
 		}
-		disk.Key = free(2000 + a.Bus*16 + a.Unit)
+		disk.Key = free(2000 + a.Bus*16 + a.Unit) // Unverified: beyond unit 15 the numbers of two buses meet
 		disk.ControllerKey = a.Controller
 		disk.UnitNumber = vim.NewInt32(a.Unit)
 		disk.DeviceInfo = &vim.Description{Label: "Hard disk " + itoa(a.Bus*15+a.Unit+1), Summary: itoa(int32(v.CapacityMB)) + " MB"}
+		mode := a.Mode
+		if mode == "" {
+			mode = cns.Persistent
+		}
+		sharing := a.Sharing
+		if sharing == "" {
+			sharing = cns.SharingNone
+		}
 		b := &vim.VirtualDiskFlatVer2BackingInfo{
-			DiskMode:        string(vim.VirtualDiskModeIndependent_persistent),
+			DiskMode:        string(mode),
+			Sharing:         string(sharing),
 			Uuid:            a.DiskUUID,
 			ThinProvisioned: vim.NewBool(true),
 		}
@@ -273,12 +300,13 @@ func (i *inventory) plug(c *simulator.Context, m machine, v cns.Volume, a cns.At
 
 // unplug takes a volume's disk out of a VM's hardware.
 func (i *inventory) unplug(c *simulator.Context, m machine, volume string) {
+	key := [2]string{volume, m.ID}
 	i.mu.Lock()
-	i.unplugging[volume] = true
+	i.unplugging[key] = true
 	i.mu.Unlock()
 	defer func() {
 		i.mu.Lock()
-		delete(i.unplugging, volume)
+		delete(i.unplugging, key)
 		i.mu.Unlock()
 	}()
 	c.WithLock(m.obj, func() {

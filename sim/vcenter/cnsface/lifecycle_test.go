@@ -33,7 +33,7 @@ func TestLifecycle(t *testing.T) {
 		t.Fatalf("the VM shows %#v", d)
 	}
 	b := d.Backing.(*vim.VirtualDiskFlatVer2BackingInfo)
-	if b.Uuid != ar.DiskUUID || b.DiskMode != "independent_persistent" {
+	if b.Uuid != ar.DiskUUID || b.DiskMode != "persistent" {
 		t.Fatalf("backing %#v, attach said %s", b, ar.DiskUUID)
 	}
 	if got := l.nodes.list(); len(got) != 1 || !strings.HasSuffix(got[0], " "+strings.ReplaceAll(ar.DiskUUID, "-", "")+" "+id) {

@@ -234,7 +234,7 @@ func (m *manager) CnsQueryVolumeInfo(ctx *simulator.Context, req *cnstypes.CnsQu
 func (f *Face) info(id string) (*cnstypes.CnsBlockVolumeInfo, error) {
 	f.mu.Lock()
 	v, err := f.core.Volume(id)
-	a, attached := f.core.Attachment(id)
+	holders := f.core.AttachmentsOf(id)
 	f.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -248,8 +248,8 @@ func (f *Face) info(id string) (*cnstypes.CnsBlockVolumeInfo, error) {
 	o.Config.CreateTime = v.Created
 	o.Config.KeepAfterDeleteVm = vim.NewBool(true)
 	o.Config.Backing = b
-	if attached {
-		o.Config.ConsumerId = []vim.ID{{Id: a.VM}}
+	for _, a := range holders {
+		o.Config.ConsumerId = append(o.Config.ConsumerId, vim.ID{Id: a.VM})
 	}
 	return &cnstypes.CnsBlockVolumeInfo{VStorageObject: o}, nil
 }
