@@ -17,9 +17,10 @@ func (v *VCenter) Conf(clusterID string) string {
 	if err != nil {
 		host, port = v.url.Host, "443"
 	}
-	v.sessions.mu.Lock()
-	user, password := v.sessions.user, v.sessions.password
-	v.sessions.mu.Unlock()
+	user, password := v.cfg.User, v.cfg.Password
+	if a, ok := v.accounts.find(parsePrincipal(user)); ok {
+		password = a.Password
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "[Global]\ncluster-id = %s\ncluster-distribution = \"csilab\"\ninsecure-flag = \"true\"\n\n", quote(clusterID))
 	fmt.Fprintf(&b, "[VirtualCenter %s]\nuser = %s\npassword = %s\nport = \"%s\"\ndatacenters = \"%s\"\ninsecure-flag = \"true\"\n",

@@ -28,7 +28,7 @@ type request struct {
 	agent  string
 	addr   string
 	cookie string // of HTTP; the SOAP header's wins on the endpoints that use it
-	login  string // key of the session that this request opened
+	login  string // cookie of the session that this request opened
 	method *simulator.Method
 	reg    *simulator.Registry
 	ctx    context.Context // ends with the request; carries the cause
@@ -76,8 +76,7 @@ func (v *VCenter) context(ctx context.Context, reg *simulator.Registry, s *sessi
 	c.Map = reg
 	c.Session = nil
 	if s != nil {
-		us := s.Session
-		c.Session = &us
+		c.Session = v.sessions.copyOf(s)
 	}
 	return &c
 }
@@ -89,7 +88,7 @@ func (v *VCenter) internal() *simulator.Context {
 
 // anonymous lists what may be called without a session.
 var anonymous = map[string]bool{
-	"Login": true, "LoginByToken": true,
+	"Login": true, "LoginByToken": true, "CloneSession": true,
 	"RetrieveServiceContent": true, "PbmRetrieveServiceContent": true, "RetrieveContent": true,
 	"RetrieveProperties": true, "RetrievePropertiesEx": true,
 }
@@ -170,9 +169,8 @@ func (v *VCenter) receiver(ctx *simulator.Context, r *request, s *session) mo.Re
 		switch this.Type {
 		case "SessionManager":
 			if v.vim.Get(this) != nil {
-				switch r.method.Name {
-				case "Login", "LoginByToken", "Logout", "TerminateSession", "SessionIsActive":
-					m := &sessionManager{ss: v.sessions, req: r}
+				if sessionMethods[r.method.Name] {
+					m := &sessionManager{ss: v.sessions, req: r, s: s}
 					m.Self = this
 					return m
 				}
@@ -222,6 +220,9 @@ func (v *VCenter) sessionOf(r *request) *session {
 	return v.sessions.get(r.cookie)
 }
 
+// errFull is the refusal of a call that would need one more session.
+var errFull = errors.New("503 Service Unavailable: too many sessions")
+
 // serveSOAP answers a SOAP request at one of the endpoints.
 func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simulator.Registry) {
 	if hr.Method != http.MethodPost {
@@ -250,6 +251,9 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 		err = v.in.Do(hr.Context(), v.describe(r), func(ctx context.Context) error {
 			r.ctx = ctx
 			s := v.sessionOf(r)
+			if s == nil && v.sessions.full() {
+				return errFull
+			}
 			end := v.sessions.begin(s)
 			res = v.call(r, s)
 			end()
@@ -262,6 +266,9 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 		case err == nil:
 		case errors.Is(err, fault.ErrDrop), errors.Is(err, fault.ErrCrashed):
 			panic(http.ErrAbortHandler)
+		case errors.Is(err, errFull):
+			refuseFull(w)
+			return
 		default:
 			if f, ok := asFault(err); ok {
 				res = replyFault{f}

@@ -20,7 +20,7 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(v.Close)
-	s := v.sessions.open("u", "", "", "")
+	s := v.sessions.open(parsePrincipal(v.cfg.User), v.cfg.User, "", "", "")
 	for _, body := range []string{
 		`<CurrentTime xmlns="urn:vim25"><_this type="ServiceInstance">ServiceInstance</_this></CurrentTime>`,
 		`<Login xmlns="urn:vim25"><_this type="SessionManager">SessionManager</_this><userName>a</userName><password>b</password></Login>`,
@@ -45,10 +45,10 @@ func FuzzRequest(f *testing.F) {
 		defer cancel()
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, paths[int(path)%len(paths)], bytes.NewReader(body))
 		if in {
-			if v.sessions.get(s.Key) == nil {
-				s = v.sessions.open("u", "", "", "") // the last input logged out
+			if v.sessions.get(s.cookie) == nil {
+				s = v.sessions.open(parsePrincipal(v.cfg.User), v.cfg.User, "", "", "") // the last input logged out
 			}
-			r.AddCookie(&http.Cookie{Name: soap.SessionCookieName, Value: s.Key})
+			r.AddCookie(&http.Cookie{Name: soap.SessionCookieName, Value: s.cookie})
 		}
 		w := httptest.NewRecorder()
 		done := make(chan struct{})
@@ -69,8 +69,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-func FuzzCredentials(f *testing.F) {
+func FuzzTokenRequest(f *testing.F) {
 	f.Add([]byte(`<a><UsernameToken><Username>u</Username><Password Type="x">p</Password></UsernameToken></a>`))
 	f.Add([]byte(`<UsernameToken><Username>`))
-	f.Fuzz(func(_ *testing.T, b []byte) { _, _, _, _ = credentials(b) })
+	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = parseTokenRequest(b) })
 }

@@ -88,7 +88,7 @@ func TestNoRequestBreaksTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	s := v.sessions.open("u", "", "", "")
+	s := v.sessions.open(parsePrincipal(v.cfg.User), v.cfg.User, "", "", "")
 	panicked := map[string]int{}
 	calls, rounds := 0, 8
 	if n, err := strconv.Atoi(os.Getenv("CSILAB_HOSTILE_ROUNDS")); err == nil {

@@ -89,7 +89,7 @@ func TestFaultsOnCalls(t *testing.T) {
 	t.Run("error before", func(t *testing.T) {
 		v, c, in := lab(t)
 		in.Plan.Arm(fault.Rule{Op: "CnsCreateVolume", Nth: 1, Do: fault.Error(refused)})
-		if _, err := c.create(ctx, "a"); !vimfault.Is(err, &types.NoPermission{}) || !strings.Contains(err.Error(), "Permission to perform") {
+		if _, err := c.create(ctx, "a"); !vimfault.Is(err, &types.NoPermission{}) || !strings.Contains(err.Error(), "ServerFaultCode: NoPermission") {
 			t.Errorf("got %v", err)
 		}
 		if n := len(v.Volumes()); n != 0 {

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 
-	sts "github.com/vmware/govmomi/sts/simulator"
 	vapi "github.com/vmware/govmomi/vapi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -22,23 +20,15 @@ import (
 type restAPI struct {
 	v    *VCenter
 	vapi http.Handler
-	// tokens is the STS.
-	tokens http.Handler
-
-	mu   sync.Mutex
-	live map[string]bool // REST sessions
+	// inner is a session of vcsim's: the sessions of clients are ours.
+	inner string
 }
 
 func newREST(v *VCenter) (*restAPI, error) {
-	a := &restAPI{v: v, live: map[string]bool{}}
-	v.vim.SessionManager().ValidLogin = func(l *types.Login) bool { return v.sessions.valid(l.UserName, l.Password) }
+	a := &restAPI{v: v}
+	v.vim.SessionManager().ValidLogin = func(*types.Login) bool { return true } // of inner
 	v.svc.Listen = v.URL()
 	_, a.vapi = vapi.New(v.url, v.vim)
-	_, issuer := sts.New(v.url, v.vim.OptionManager().Setting)
-	if issuer == nil {
-		return nil, errors.New("vcenter: vcsim has no STS")
-	}
-	a.tokens = &tokenService{v, issuer}
 	return a, a.tagZones()
 }
 
@@ -47,29 +37,6 @@ const (
 	categoryZone   = "k8s-zone"
 	categoryRegion = "k8s-region"
 )
-
-// sessionHeader carries a REST session, as a header or a cookie.
-const sessionHeader = "vmware-api-session-id"
-
-func sessionID(r *http.Request) string {
-	if id := r.Header.Get(sessionHeader); id != "" {
-		return id
-	}
-	if c, err := r.Cookie(sessionHeader); err == nil {
-		return c.Value
-	}
-	return ""
-}
-
-func (a *restAPI) kill() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	clear(a.live)
-}
-
-func isSessionPath(p string) bool {
-	return p == "/rest/com/vmware/cis/session" || p == "/api/session"
-}
 
 func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 	var h http.Handler
@@ -83,7 +50,7 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		h = a.vapi
 	case strings.HasPrefix(r.URL.Path, "/sts/"):
-		h = a.tokens
+		h = a.v.tokens
 	default:
 		http.NotFound(w, r)
 		return
@@ -92,15 +59,23 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 	var rec recorder
 	err := a.v.in.Do(r.Context(), call, func(ctxt context.Context) error {
 		rec = recorder{header: http.Header{}, code: http.StatusOK}
-		if isREST && !a.admitted(r) {
-			rec.code = http.StatusUnauthorized
-			return errUnauthorized
-		}
 		if r.Body != nil {
 			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
 		}
-		a.run(h, &rec, r.WithContext(ctxt))
-		a.note(r, &rec)
+		r := r.WithContext(ctxt)
+		switch {
+		case isREST && isSessionPath(r.URL.Path):
+			a.serveSession(&rec, r)
+		case isREST:
+			if _, ok := a.v.sessions.rest(sessionID(r)); !ok {
+				unauthenticated(&rec, !strings.HasPrefix(r.URL.Path, "/rest/"))
+				return errUnauthorized
+			}
+			r.Header.Set(sessionHeader, a.inner)
+			a.run(h, &rec, r)
+		default:
+			a.run(h, &rec, r)
+		}
 		if rec.code >= 400 {
 			return fmt.Errorf("%d %s", rec.code, http.StatusText(rec.code))
 		}
@@ -118,40 +93,6 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 var errUnauthorized = errors.New("401 Unauthorized")
-
-// admitted refuses sessions that have been killed.
-func (a *restAPI) admitted(r *http.Request) bool {
-	if isSessionPath(r.URL.Path) && r.Method == http.MethodPost {
-		return true
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.live[sessionID(r)]
-}
-
-// note keeps track of sessions that begin and end.
-func (a *restAPI) note(r *http.Request, rec *recorder) {
-	if !isSessionPath(r.URL.Path) || rec.code >= 400 {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch r.Method {
-	case http.MethodDelete:
-		delete(a.live, sessionID(r))
-	case http.MethodPost:
-		var wrapped struct{ Value string }
-		var id string
-		if json.Unmarshal(rec.body.Bytes(), &wrapped) == nil && wrapped.Value != "" {
-			id = wrapped.Value
-		} else {
-			_ = json.Unmarshal(rec.body.Bytes(), &id)
-		}
-		if id != "" {
-			a.live[id] = true
-		}
-	}
-}
 
 // run calls a handler of vcsim, which may panic on what it did not expect.
 func (a *restAPI) run(h http.Handler, rec *recorder, r *http.Request) {
@@ -247,37 +188,37 @@ func (a *restAPI) tagZones() error {
 	return nil
 }
 
-// post makes a REST call in a session of the lab's own, which is gone after it.
+// post makes a REST call of the lab's own.
 func (a *restAPI) post(path string, body any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	do := func(method, path, id string, b []byte) (*recorder, error) {
-		r, err := http.NewRequest(method, path, bytes.NewReader(b))
+	do := func(path string, b []byte) (*recorder, error) {
+		r, err := http.NewRequest(http.MethodPost, path, bytes.NewReader(b))
 		if err != nil {
 			return nil, err
 		}
-		r.SetBasicAuth(a.v.cfg.User, a.v.cfg.Password)
-		r.Header.Set(sessionHeader, id)
+		r.SetBasicAuth("csilab", "csilab")
+		r.Header.Set(sessionHeader, a.inner)
 		rec := &recorder{header: http.Header{}, code: http.StatusOK}
 		a.run(a.vapi, rec, r)
 		if rec.code >= 300 {
-			return nil, fmt.Errorf("vcenter: %s %s: %d %s", method, path, rec.code, rec.body.String())
+			return nil, fmt.Errorf("vcenter: POST %s: %d %s", path, rec.code, rec.body.String())
 		}
 		return rec, nil
 	}
-	rec, err := do(http.MethodPost, "/rest/com/vmware/cis/session", "", nil)
-	if err != nil {
-		return err
+	if a.inner == "" {
+		rec, err := do("/rest/com/vmware/cis/session", nil)
+		if err != nil {
+			return err
+		}
+		var id struct{ Value string }
+		if err := json.Unmarshal(rec.body.Bytes(), &id); err != nil {
+			return err
+		}
+		a.inner = id.Value
 	}
-	var id struct{ Value string }
-	if err := json.Unmarshal(rec.body.Bytes(), &id); err != nil {
-		return err
-	}
-	if _, err := do(http.MethodPost, path, id.Value, b); err != nil {
-		return err
-	}
-	_, err = do(http.MethodDelete, "/rest/com/vmware/cis/session", id.Value, nil)
+	_, err = do(path, b)
 	return err
 }

@@ -1,17 +1,20 @@
 package vcenter
 
 import (
-	"crypto/subtle"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
-	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 )
+
+// defaultMaxSessions is vpxd's config.vmacore.soap.maxSessionCount as of 8.0
+// Update 3, where SOAP and REST sessions count together
+// (knowledge.broadcom.com 375546).
+const defaultMaxSessions = 3000
 
 // sessions holds who is logged in. vcsim's own session manager can't end a
 // pending WaitForUpdatesEx when its session dies and compares with a password
@@ -20,21 +23,31 @@ type sessions struct {
 	v *VCenter
 
 	mu       sync.Mutex
-	user     string
-	password string
 	nth      int
-	live     map[string]*session
+	live     map[string]*session // by cookie
+	byKey    map[string]*session
+	tickets  map[string]string       // clone ticket to the cookie of the session it clones
+	restLive map[string]*restSession // by session id
+}
+
+func newSessions(v *VCenter) *sessions {
+	return &sessions{v: v, live: map[string]*session{}, byKey: map[string]*session{}, tickets: map[string]string{}, restLive: map[string]*restSession{}}
 }
 
 // session is one login. Its registry holds the objects that live as long as
 // it does: views, filters, property collectors.
 type session struct {
 	simulator.Session
-	dead chan struct{} // closed when the session ends
+	// cookie is the secret that calls carry. As on a vCenter it is not the
+	// key, which every administrator can list.
+	cookie string
+	dead   chan struct{} // closed when the session ends
 
-	// Under sessions.mu.
+	// Under sessions.mu, as are user and name in UserSession.
+	who    principal
 	active time.Time // end of its last call
 	calls  int       // under way
+	count  int32     // of calls so far
 
 	mu  sync.Mutex
 	nth int
@@ -48,28 +61,50 @@ func (s *session) next(kind string) types.ManagedObjectReference {
 	return types.ManagedObjectReference{Type: kind, Value: fmt.Sprintf("session[%s]%s", s.Key, uuidOf(0, s.Key+kind, fmt.Sprint(s.nth)))}
 }
 
-func (ss *sessions) valid(user, password string) bool {
+// principal is who the session acts as; impersonation changes it.
+func (ss *sessions) principal(s *session) principal {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	// No early exit: the time must not tell which one is wrong.
-	u := subtle.ConstantTimeCompare([]byte(user), []byte(ss.user))
-	p := subtle.ConstantTimeCompare([]byte(password), []byte(ss.password))
-	return u&p == 1
+	return s.who
+}
+
+// copyOf is a session as simulator methods get it.
+func (ss *sessions) copyOf(s *session) *simulator.Session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	c := s.Session
+	return &c
+}
+
+// expired says whether something has been idle for too long.
+func (ss *sessions) expired(active time.Time) bool {
+	idle := ss.v.cfg.IdleTimeout
+	return idle > 0 && time.Since(active) > idle
 }
 
 // get finds a session that is alive. One that has been idle for too long ends
 // here: nobody can tell the difference.
-func (ss *sessions) get(key string) *session {
+func (ss *sessions) get(cookie string) *session {
 	ss.mu.Lock()
-	s := ss.live[key]
-	idle := ss.v.cfg.IdleTimeout
-	expired := s != nil && idle > 0 && s.calls == 0 && time.Since(s.active) > idle
+	s := ss.live[cookie]
+	expired := s != nil && s.calls == 0 && ss.expired(s.active)
 	ss.mu.Unlock()
 	if expired {
-		ss.end(key)
+		ss.end(s)
 		return nil
 	}
 	return s
+}
+
+// find finds a session that is alive by its key.
+func (ss *sessions) find(key string) *session {
+	ss.mu.Lock()
+	s := ss.byKey[key]
+	ss.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	return ss.get(s.cookie)
 }
 
 // begin notes a call of a session (which may be nil) and returns what notes
@@ -80,6 +115,7 @@ func (ss *sessions) begin(s *session) func() {
 	}
 	ss.mu.Lock()
 	s.calls++
+	s.count++
 	ss.mu.Unlock()
 	return func() {
 		ss.mu.Lock()
@@ -89,19 +125,30 @@ func (ss *sessions) begin(s *session) func() {
 	}
 }
 
-func (ss *sessions) open(user, agent, addr, locale string) *session {
+// open makes a session of a user. shown is the user's name as vCenter shows it.
+func (ss *sessions) open(who principal, shown, agent, addr, locale string) *session {
+	s := ss.prepare(who, shown, agent, addr, locale)
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.live[s.cookie], ss.byKey[s.Key] = s, s
+	return s
+}
+
+// prepare makes a session that is not listed.
+func (ss *sessions) prepare(who principal, shown, agent, addr, locale string) *session {
 	now := time.Now().UTC()
 	if locale == "" {
 		locale = "en_US"
 	}
 	ss.mu.Lock()
-	defer ss.mu.Unlock()
 	ss.nth++
-	key := uuidOf(ss.v.cfg.Seed, "session", fmt.Sprintf("%d|%d", ss.v.epoch, ss.nth))
-	s := &session{dead: make(chan struct{}), active: now}
+	nth := fmt.Sprintf("%d|%d", ss.v.epoch, ss.nth)
+	ss.mu.Unlock()
+	key := uuidOf(ss.v.cfg.Seed, "session", nth)
+	s := &session{dead: make(chan struct{}), active: now, who: who, cookie: uuidOf(ss.v.cfg.Seed, "session cookie", nth)}
 	s.Session = simulator.Session{
 		UserSession: types.UserSession{
-			Key: key, UserName: user, FullName: user, LoginTime: now, LastActiveTime: now,
+			Key: key, UserName: shown, FullName: shown, LoginTime: now, LastActiveTime: now,
 			Locale: locale, MessageLocale: locale, UserAgent: agent, IpAddress: addr,
 		},
 		Registry: simulator.NewRegistry(),
@@ -109,17 +156,24 @@ func (ss *sessions) open(user, agent, addr, locale string) *session {
 	}
 	s.Registry.Put(newCollector(ss.v, s, ss.v.content.PropertyCollector))
 	s.Registry.Put(&sessionView{ss: ss, s: s, self: *ss.v.content.SessionManager})
-	ss.live[key] = s
 	return s
 }
 
-// end ends a session; it says whether there was one.
-func (ss *sessions) end(key string) bool {
+// end ends a session; it says whether it was alive.
+func (ss *sessions) end(s *session) bool {
 	ss.mu.Lock()
-	s := ss.live[key]
-	delete(ss.live, key)
+	alive := ss.live[s.cookie] == s
+	if alive {
+		delete(ss.live, s.cookie)
+		delete(ss.byKey, s.Key)
+		for t, cookie := range ss.tickets {
+			if cookie == s.cookie {
+				delete(ss.tickets, t)
+			}
+		}
+	}
 	ss.mu.Unlock()
-	if s == nil {
+	if !alive {
 		return false
 	}
 	close(s.dead)
@@ -134,20 +188,59 @@ func (ss *sessions) end(key string) bool {
 	return true
 }
 
-func (ss *sessions) endAll() int {
+// endIf ends the SOAP sessions that match.
+func (ss *sessions) endIf(match func(*session) bool) (n int) {
 	ss.mu.Lock()
-	keys := make([]string, 0, len(ss.live))
-	for k := range ss.live {
-		keys = append(keys, k)
+	var out []*session
+	for _, s := range ss.live {
+		if match(s) {
+			out = append(out, s)
+		}
 	}
 	ss.mu.Unlock()
-	for _, k := range keys {
-		ss.end(k)
+	for _, s := range out {
+		if ss.end(s) {
+			n++
+		}
 	}
-	return len(keys)
+	return n
+}
+
+// sweep ends what has been idle for too long.
+func (ss *sessions) sweep() {
+	ss.endIf(func(s *session) bool { return s.calls == 0 && ss.expired(s.active) })
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for id, s := range ss.restLive {
+		if ss.expired(s.active) {
+			delete(ss.restLive, id)
+		}
+	}
+}
+
+// full says whether no session can be added. vmacore makes a session at the
+// first call of a client, before any log-in, so that a full vCenter refuses
+// even RetrieveServiceContent with HTTP 503
+// (vcdx200.com 2017/02, maximum client sessions).
+func (ss *sessions) full() bool {
+	ss.mu.Lock()
+	n := len(ss.live) + len(ss.restLive)
+	ss.mu.Unlock()
+	if n < ss.v.cfg.MaxSessions {
+		return false
+	}
+	ss.sweep()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return len(ss.live)+len(ss.restLive) >= ss.v.cfg.MaxSessions
+}
+
+func refuseFull(w http.ResponseWriter) {
+	http.Error(w, "503 Service Unavailable", http.StatusServiceUnavailable)
 }
 
 func (ss *sessions) list() []types.UserSession {
+	ss.sweep()
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	var out []types.UserSession
@@ -161,6 +254,7 @@ func (ss *sessions) list() []types.UserSession {
 func (s *session) user() types.UserSession {
 	u := s.UserSession
 	u.LastActiveTime = s.active.UTC()
+	u.CallCount = int64(s.count)
 	return u
 }
 
@@ -176,7 +270,8 @@ type sessionView struct {
 func (v *sessionView) Reference() ref { return v.self }
 
 // Get implements the interface by which vcsim's property collector asks for
-// an object whose properties are made on demand.
+// an object whose properties are made on demand. The list of sessions is for
+// those who may end them.
 func (v *sessionView) Get() mo.Reference {
 	v.ss.mu.Lock()
 	current := v.s.user()
@@ -185,66 +280,4 @@ func (v *sessionView) Get() mo.Reference {
 		Self: v.self, SessionList: v.ss.list(), CurrentSession: &current,
 		DefaultLocale: "en_US", SupportedLocaleList: []string{"en_US"}, MessageLocaleList: []string{"en_US"},
 	}
-}
-
-// sessionManager answers the methods of the SessionManager. There is one per
-// request, for the methods need to know the caller.
-type sessionManager struct {
-	mo.SessionManager
-	optOut
-
-	ss  *sessions
-	req *request
-}
-
-var errLogin = simulator.Fault(textInvalidLogin, &types.InvalidLogin{})
-
-func (m *sessionManager) open(user, locale string) types.UserSession {
-	s := m.ss.open(user, m.req.agent, m.req.addr, locale)
-	m.req.login = s.Key
-	return s.UserSession
-}
-
-func (m *sessionManager) Login(ctx *simulator.Context, req *types.Login) soap.HasFault {
-	if ctx.Session != nil || !m.ss.valid(req.UserName, req.Password) {
-		return &methods.LoginBody{Fault_: errLogin}
-	}
-	return &methods.LoginBody{Res: &types.LoginResponse{Returnval: m.open(req.UserName, req.Locale)}}
-}
-
-// LoginByToken takes any SAML token with a subject: signatures are not
-// checked, since the STS here signs nothing either.
-func (m *sessionManager) LoginByToken(ctx *simulator.Context, req *types.LoginByToken) soap.HasFault {
-	var subject struct {
-		ID string `xml:"Assertion>Subject>NameID"`
-	}
-	if e, ok := ctx.Header.Security.(*simulator.Element); ok {
-		_ = e.Decode(&subject)
-	}
-	if ctx.Session != nil || subject.ID == "" {
-		return &methods.LoginByTokenBody{Fault_: errLogin}
-	}
-	return &methods.LoginByTokenBody{Res: &types.LoginByTokenResponse{Returnval: m.open(subject.ID, req.Locale)}}
-}
-
-func (m *sessionManager) Logout(ctx *simulator.Context, _ *types.Logout) soap.HasFault {
-	m.ss.end(ctx.Session.Key)
-	return &methods.LogoutBody{Res: &types.LogoutResponse{}}
-}
-
-func (m *sessionManager) TerminateSession(ctx *simulator.Context, req *types.TerminateSession) soap.HasFault {
-	for _, id := range req.SessionId {
-		if id == ctx.Session.Key {
-			return &methods.TerminateSessionBody{Fault_: simulator.Fault("", &types.InvalidArgument{InvalidProperty: "sessionId"})}
-		}
-		if !m.ss.end(id) {
-			return &methods.TerminateSessionBody{Fault_: simulator.Fault("", &types.NotFound{})}
-		}
-	}
-	return &methods.TerminateSessionBody{Res: &types.TerminateSessionResponse{}}
-}
-
-func (m *sessionManager) SessionIsActive(_ *simulator.Context, req *types.SessionIsActive) soap.HasFault {
-	s := m.ss.get(req.SessionID)
-	return &methods.SessionIsActiveBody{Res: &types.SessionIsActiveResponse{Returnval: s != nil && s.UserName == req.UserName}}
 }

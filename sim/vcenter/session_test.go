@@ -45,7 +45,7 @@ func TestWrongPassword(t *testing.T) {
 	c := login(t, v)
 	// Upstream reads the session to find out whether it is still logged in.
 	s, err := session.NewManager(c.Client).UserSession(t.Context())
-	if err != nil || s == nil || s.UserName != "k8s@vsphere.local" {
+	if err != nil || s == nil || s.UserName != `VSPHERE.LOCAL\k8s` {
 		t.Errorf("session %+v, %v", s, err)
 	}
 	v.SetPassword("rotated")

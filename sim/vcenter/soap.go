@@ -115,7 +115,7 @@ func encode(namespace string, res soap.HasFault) ([]byte, bool, error) {
 	var body any = result{namespace, res}
 	f := res.Fault()
 	if f != nil {
-		f = localize(f)
+		f = localize(namespace, f)
 		body = faultBody{&faultElement{Code: "ServerFaultCode", String: f.String, Detail: faultDetail{typedFault{f.Detail.Fault}}}}
 	}
 	var out bytes.Buffer

@@ -5,6 +5,7 @@ import (
 
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vsan"
 )
 
 // Texts that clients match on: the upstream driver compares the first one to
@@ -12,6 +13,7 @@ import (
 // pkg/common/cns-lib/vsphere/virtualcenter.go), users search for the others.
 const (
 	textInvalidLogin     = "Cannot complete login due to an incorrect user name or password."
+	textPasswordExpired  = "Password of the user logging on is expired." // Unverified: the exact text
 	textNotAuthenticated = "The session is not authenticated."
 	textNotFound         = "The object or item referred to could not be found."
 	textInUse            = "The resource '%s' is in use."
@@ -24,13 +26,22 @@ const (
 )
 
 // localize gives a fault that vcsim left without a text the one that a
-// vCenter sends.
-func localize(f *soap.Fault) *soap.Fault {
+// vCenter sends. The endpoint of CNS has no texts for refusals of access, but
+// the names of their types (vsphere-csi-driver#2157, #1668, #265).
+func localize(namespace string, f *soap.Fault) *soap.Fault {
 	if f.String != "" {
 		return f
 	}
 	c := *f
 	c.String = textOf(f.Detail.Fault)
+	if namespace == vsan.Namespace {
+		switch f.Detail.Fault.(type) {
+		case *types.NotAuthenticated:
+			c.String = "NotAuthenticated"
+		case *types.NoPermission:
+			c.String = "NoPermission"
+		}
+	}
 	return &c
 }
 
@@ -38,6 +49,8 @@ func textOf(fault any) string {
 	switch x := fault.(type) {
 	case *types.InvalidLogin:
 		return textInvalidLogin
+	case *types.PasswordExpired:
+		return textPasswordExpired
 	case *types.NotAuthenticated:
 		return textNotAuthenticated
 	case *types.NotFound:

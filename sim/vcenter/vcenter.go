@@ -98,6 +98,12 @@ type Config struct {
 	// Password; empty means one derived from the seed, which keeps nobody out
 	// who knows the seed.
 	Password string
+	// Users that may log in too.
+	Users []User
+	// Lockout of accounts after wrong passwords; zero is vCenter's default.
+	Lockout Lockout
+	// MaxSessions is how many SOAP and REST sessions there may be; 0 means 3000.
+	MaxSessions int
 	// Disks holds the content of volumes, Hardware plugs disks into nodes; see
 	// package cnsface. Nil: none.
 	Disks    cnsface.Disks
@@ -148,6 +154,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Component == "" {
 		c.Component = "driver-controller"
+	}
+	if c.MaxSessions == 0 {
+		c.MaxSessions = defaultMaxSessions
+	}
+	if c.MaxSessions < 0 {
+		return c, fmt.Errorf("vcenter: MaxSessions is %d, allowed are 0 and more", c.MaxSessions)
 	}
 	if c.IdleTimeout == 0 {
 		c.IdleTimeout = 30 * time.Minute
@@ -217,6 +229,8 @@ type VCenter struct {
 	vim      *simulator.Registry
 	content  types.ServiceContent
 	watch    *watch
+	accounts *accounts
+	tokens   *tokenService
 	sessions *sessions
 	self     *session // of the lab itself
 	policies *policies
@@ -268,9 +282,15 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	v.svc, v.content = newService(cfg)
 	v.base, v.vim = v.svc.Context, v.svc.Context.Map
 	v.svc.RegisterSDK(v.vim)
-	v.sessions = &sessions{v: v, user: cfg.User, password: cfg.Password, live: map[string]*session{}}
-	v.self = v.sessions.open(cfg.User, "csilab", "127.0.0.1", "")
-	delete(v.sessions.live, v.self.Key) // not killed with the others, nor listed
+	v.accounts = newAccounts(cfg.Lockout)
+	for _, u := range append([]User{{Name: cfg.User, Password: cfg.Password, Role: "Admin"}}, cfg.Users...) {
+		if err := v.accounts.add(u); err != nil {
+			return nil, err
+		}
+	}
+	v.tokens = newTokenService(v)
+	v.sessions = newSessions(v)
+	v.self = v.sessions.prepare(parsePrincipal(cfg.User), cfg.User, "csilab", "127.0.0.1", "") // not killed with the others, nor listed
 	v.vim.Put(newCollector(v, v.self, v.content.PropertyCollector))
 	v.vim.AddHandler(v.watch)
 	if err := v.build(); err != nil {
@@ -427,34 +447,6 @@ func (v *VCenter) Policy() string {
 		}
 	}
 	return v.cfg.Policies[0].Name
-}
-
-// KillSessions ends all sessions, SOAP and REST: every later call of theirs is
-// NotAuthenticated, and pending waits for updates end so at once. It returns
-// how many SOAP sessions there were.
-func (v *VCenter) KillSessions() int {
-	v.rest.kill()
-	return v.sessions.endAll()
-}
-
-// Sessions is how many SOAP sessions a component has open, as the ledger names
-// it: by its user agent.
-func (v *VCenter) Sessions(component string) (n int) {
-	v.sessions.mu.Lock()
-	defer v.sessions.mu.Unlock()
-	for _, s := range v.sessions.live {
-		if v.component(s.UserAgent) == component {
-			n++
-		}
-	}
-	return n
-}
-
-// SetPassword changes the password. Sessions stay.
-func (v *VCenter) SetPassword(password string) {
-	v.sessions.mu.Lock()
-	defer v.sessions.mu.Unlock()
-	v.sessions.password = password
 }
 
 // DatastoreMaintenance puts a datastore into maintenance mode or out of it.
