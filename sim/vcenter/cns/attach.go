@@ -185,6 +185,9 @@ func (c *Core) Sync(vm string, hw []Attachment) (lost []Attachment) {
 		all := c.attachments[a.Volume]
 		if i := slices.IndexFunc(all, func(b Attachment) bool { return b.VM == vm }); i >= 0 {
 			if there[a.Volume] { // the first disk counts, should there be two
+				if len(all) > 1 { // what others hold as well stays shared
+					a.Sharing = all[i].Sharing
+				}
 				all[i] = a
 			}
 		} else if c.against(a.Volume, vm, a.Sharing) == nil {
