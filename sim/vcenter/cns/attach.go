@@ -14,6 +14,8 @@ type AttachSpec struct {
 	Slot     *Slot // nil: any; see pick
 	Mode     DiskMode
 	Sharing  Sharing
+	// Disk plugs in any first class disk, as VirtualMachine.AttachDisk does.
+	Disk bool
 }
 
 // DiskMode is what becomes of writes to a disk and whether snapshots of its VM
@@ -52,7 +54,10 @@ const (
 // PlanAttach checks whether Attach would succeed, and says where the disk
 // goes and whether a controller has to be added for it.
 func (c *Core) PlanAttach(s AttachSpec) (a Attachment, addController bool, err error) {
-	v, ok := c.volumes[s.Volume]
+	v, ok := c.live(s.Volume)
+	if s.Disk {
+		v, ok = c.disk(s.Volume)
+	}
 	if !ok {
 		return Attachment{}, false, c.unknown(s.Volume)
 	}
@@ -122,9 +127,13 @@ func (c *Core) hold(a Attachment) {
 // anything to do. A volume that no VM holds passes, one that another VM holds
 // is the caller's mistake.
 func (c *Core) PlanDetach(id string, vm VM) (a Attachment, held bool, err error) {
-	if _, ok := c.volumes[id]; !ok {
+	if _, ok := c.live(id); !ok {
 		return Attachment{}, false, c.unknown(id)
 	}
+	return c.planDetach(id, vm)
+}
+
+func (c *Core) planDetach(id string, vm VM) (a Attachment, held bool, err error) {
 	others := c.attachments[id]
 	if len(others) == 0 {
 		return Attachment{}, false, nil
@@ -148,6 +157,29 @@ func (c *Core) Detach(id string, vm VM) (a Attachment, held bool, err error) {
 		c.release(id, vm.ID)
 	}
 	return a, held, err
+}
+
+// PlanDetachDisk checks whether DetachDisk would succeed. Unlike CNS, a VM
+// refuses to let go of what it doesn't hold.
+func (c *Core) PlanDetachDisk(id string, vm VM) (Attachment, error) {
+	if _, ok := c.disk(id); !ok {
+		return Attachment{}, noDisk(id)
+	}
+	a, held, err := c.planDetach(id, vm)
+	if err == nil && !held {
+		err = &Error{Kind: InvalidArgument, Field: "diskId", Value: id, Reason: "the VM doesn't hold the disk"}
+	}
+	return a, err
+}
+
+// DetachDisk takes any first class disk from a VM. Errors: NotFound,
+// InvalidArgument (the VM doesn't hold it), InvalidState.
+func (c *Core) DetachDisk(id string, vm VM) (Attachment, error) {
+	a, err := c.PlanDetachDisk(id, vm)
+	if err == nil {
+		c.release(id, vm.ID)
+	}
+	return a, err
 }
 
 func (c *Core) release(id, vm string) {

@@ -36,6 +36,11 @@ type Core struct {
 	clones map[string]set // linked clones, by the disk that they share blocks with
 
 	disks      map[string]*volume // first class disks that are no volumes; their metadata is empty
+	disksOn    map[string]set     // those, by datastore
+	byTag      map[Tag]set        // disks of both kinds
+	byPath     map[string]*volume // likewise, where the path is not the default one
+	files      map[string]*file   // virtual disks that are no first class disks, by path
+	fileIDs    map[string]*file   // those, by id
 	datastores map[string]*store
 }
 
@@ -50,7 +55,7 @@ type set map[*volume]struct{}
 
 type store struct {
 	Datastore
-	usedMB int64 // of volumes and disks
+	usedMB int64 // of volumes, disks and files
 }
 
 func (s *store) freeMB() int64 { return s.CapacityMB - s.ReservedMB - s.usedMB }
@@ -70,6 +75,11 @@ func New(snapshotLimit int) *Core {
 		attachments:   map[string][]Attachment{},
 		clones:        map[string]set{},
 		disks:         map[string]*volume{},
+		disksOn:       map[string]set{},
+		byTag:         map[Tag]set{},
+		byPath:        map[string]*volume{},
+		files:         map[string]*file{},
+		fileIDs:       map[string]*file{},
 		datastores:    map[string]*store{},
 	}
 }
@@ -172,17 +182,9 @@ func (c *Core) Snapshots() []Snapshot {
 	return out
 }
 
-// Disks returns the first class disks that are no volumes, by id.
-func (c *Core) Disks() []Disk {
-	out := make([]Disk, 0, len(c.disks))
-	for _, d := range c.disks {
-		out = append(out, d.Disk.clone())
-	}
-	slices.SortFunc(out, func(a, b Disk) int { return strings.Compare(a.ID, b.ID) })
-	return out
-}
+func compare(a, b string) int { return strings.Compare(a, b) }
 
-func add(index map[string]set, key string, v *volume) {
+func add[K comparable](index map[K]set, key K, v *volume) {
 	s, ok := index[key]
 	if !ok {
 		s = set{}
@@ -191,7 +193,7 @@ func add(index map[string]set, key string, v *volume) {
 	s[v] = struct{}{}
 }
 
-func drop(index map[string]set, key string, v *volume) {
+func drop[K comparable](index map[K]set, key K, v *volume) {
 	s := index[key]
 	delete(s, v)
 	if len(s) == 0 {

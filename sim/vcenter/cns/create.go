@@ -116,7 +116,7 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 		}
 		return Plan{}, &Error{Kind: AlreadyExists, Field: "volumeId", Value: v.ID, Holder: v.ID, Reason: "a volume has this id"}
 	}
-	if _, taken := c.disks[v.ID]; taken {
+	if c.Taken(v.ID) {
 		return Plan{}, &Error{Kind: AlreadyExists, Field: "volumeId", Value: v.ID, Holder: v.ID, Reason: "a disk has this id"}
 	}
 
@@ -125,7 +125,7 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 		return Plan{}, err
 	}
 	v.Datastore = ds.ID
-	v.DiskPath = fmt.Sprintf("[%s] fcd/%s.vmdk", ds.Name, v.ID)
+	v.DiskPath = c.defaultPath(ds.ID, v.ID)
 	return Plan{Volume: v, Placements: placements}, nil
 }
 
@@ -134,7 +134,7 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 // clients take for success, unless that is allowed.
 func (c *Core) planRegister(v Volume, s CreateSpec) (Plan, error) {
 	disk := s.DiskID
-	if old, ok := c.volumes[disk]; ok {
+	if old, ok := c.live(disk); ok {
 		if s.Again {
 			return Plan{Volume: old.clone(), Placements: []Placement{{Datastore: old.Datastore}}}, nil
 		}
@@ -233,19 +233,19 @@ func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 	v := &volume{}
 	if s.DiskID != "" {
 		v = c.disks[s.DiskID] // its space is accounted for, and a VM may hold it
-		delete(c.disks, s.DiskID)
+		c.dropDisk(v)
+		v.Volume = p.Volume.clone() // what the backing is indexed by stays
 	} else {
-		c.datastores[p.Volume.Datastore].usedMB += p.Volume.CapacityMB
+		v.Volume = p.Volume.clone()
+		c.appear(v)
 	}
-	v.Volume = p.Volume.clone()
 	c.insert(v)
-	c.link(v)
 	return p, nil
 }
 
 // PlanDelete checks whether Delete would succeed.
 func (c *Core) PlanDelete(id string) (Volume, error) {
-	v, ok := c.volumes[id]
+	v, ok := c.live(id)
 	if !ok {
 		return Volume{}, c.unknown(id)
 	}
@@ -272,35 +272,42 @@ func (c *Core) Delete(id string, keepDisk bool) (Volume, error) {
 	c.remove(v)
 	if keepDisk {
 		v.Metadata = Metadata{}
-		c.disks[id] = v
+		c.putDisk(v)
 	} else {
-		c.unlink(v)
-		c.datastores[old.Datastore].usedMB -= old.CapacityMB
+		c.vanish(v)
 	}
 	return old, nil
 }
 
 // PlanExtend checks whether Extend would succeed.
 func (c *Core) PlanExtend(id string, capacityMB int64) (Volume, error) {
-	v, ok := c.volumes[id]
-	switch {
-	case !ok:
+	v, ok := c.live(id)
+	if !ok {
 		return Volume{}, c.unknown(id)
+	}
+	if err := c.canExtend(v, capacityMB); err != nil {
+		return Volume{}, err
+	}
+	return v.clone(), nil
+}
+
+func (c *Core) canExtend(v *volume, capacityMB int64) error {
+	switch {
 	case capacityMB < v.CapacityMB || capacityMB > MaxCapacityMB:
-		return Volume{}, &Error{Kind: InvalidArgument, Field: "capacityInMb", Value: fmt.Sprint(capacityMB),
+		return &Error{Kind: InvalidArgument, Field: "capacityInMb", Value: fmt.Sprint(capacityMB),
 			Reason: fmt.Sprintf("allowed are %d to %d", v.CapacityMB, int64(MaxCapacityMB))}
 	case len(v.Snapshots) > 0:
 		// A disk with snapshots can't grow
 		// (kubernetes-sigs/vsphere-csi-driver#2311, #2623).
-		return Volume{}, &Error{Kind: HasSnapshots, Field: "volumeId", Value: id, Holder: v.Snapshots[len(v.Snapshots)-1].ID,
+		return &Error{Kind: HasSnapshots, Field: "volumeId", Value: v.ID, Holder: v.Snapshots[len(v.Snapshots)-1].ID,
 			Reason: fmt.Sprintf("the volume has %d snapshots", len(v.Snapshots))}
 	}
 	s := c.datastores[v.Datastore]
 	if more := capacityMB - v.CapacityMB; more > s.freeMB() {
-		return Volume{}, &Error{Kind: NoSpace, Field: "capacityInMb", Value: fmt.Sprint(capacityMB), Holder: s.Name,
+		return &Error{Kind: NoSpace, Field: "capacityInMb", Value: fmt.Sprint(capacityMB), Holder: s.Name,
 			Reason: fmt.Sprintf("%d MB are free, %d more are needed", s.freeMB(), more)}
 	}
-	return v.clone(), nil
+	return nil
 }
 
 // Extend enlarges a volume, attached or not (online since vSphere 7.0 U2);
@@ -326,9 +333,10 @@ func (c *Core) UndoExtend(old Volume) {
 	v.CapacityMB = old.CapacityMB
 }
 
-// Taken says whether a volume or disk has an id.
+// Taken says whether a volume, a disk or a file has an id.
 func (c *Core) Taken(id string) bool {
 	_, v := c.volumes[id]
 	_, d := c.disks[id]
-	return v || d
+	_, f := c.fileIDs[id]
+	return v || d || f
 }

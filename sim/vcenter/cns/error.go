@@ -42,6 +42,14 @@ const (
 	Inaccessible Kind = "Inaccessible"
 	// Maintenance: the datastore takes nothing new.
 	Maintenance Kind = "Maintenance"
+	// Attached: a VM holds the disk, which is the disk's state, not CNS's.
+	Attached Kind = "Attached"
+	// FileNotFound: no virtual disk at that path.
+	FileNotFound Kind = "FileNotFound"
+	// FileExists: something (Holder) is at that path.
+	FileExists Kind = "FileExists"
+	// InvalidPath: no path of a virtual disk on a datastore.
+	InvalidPath Kind = "InvalidPath"
 	// NotSupported: CNS doesn't do this.
 	NotSupported Kind = "NotSupported"
 )

@@ -24,6 +24,14 @@ func TestMachine(t *testing.T) {
 		node := rapid.SampledFrom([]string{"vm-1", "vm-2"})
 		snap := rapid.SampledFrom([]string{"s1", "s2"})
 		size := rapid.Int64Range(0, 600)
+		file := rapid.SampledFrom([]string{"x/p.vmdk", "x/q.vmdk"})
+		path := func(ds, rel string) string {
+			s, ok := c.datastores[ds]
+			if !ok {
+				return rel
+			}
+			return "[" + s.Name + "] " + rel
+		}
 		held := func(vmID string) VM {
 			v := vm(vmID)
 			for _, a := range c.AttachedTo(vmID) {
@@ -149,9 +157,115 @@ func TestMachine(t *testing.T) {
 				_, err := c.UpdateMetadata(id.Draw(t, "id"), u)
 				return err
 			}),
+			"create disk": command(func(t *rapid.T) error {
+				s := DiskSpec{ID: id.Draw(t, "id"), Name: name.Draw(t, "name"), CapacityMB: size.Draw(t, "size"), Datastore: ds.Draw(t, "ds"),
+					Path: rapid.SampledFrom([]string{"", "", "x/p.vmdk", "x/q.vmdk", "../p.vmdk", "p"}).Draw(t, "path")}
+				_, err := c.CreateDisk(epoch, s)
+				return err
+			}),
+			"copy disk": command(func(t *rapid.T) error {
+				s := DiskSpec{ID: id.Draw(t, "id"), Name: name.Draw(t, "name"), From: &Source{id.Draw(t, "of"), rapid.SampledFrom([]string{"", "s1"}).Draw(t, "snap")}, Linked: rapid.Bool().Draw(t, "linked")}
+				_, err := c.CreateDisk(epoch, s)
+				return err
+			}),
+			"delete disk": command(func(t *rapid.T) error {
+				_, err := c.DeleteDisk(id.Draw(t, "id"))
+				return err
+			}),
+			"lose disk": func(t *rapid.T) { c.LoseDisk(id.Draw(t, "id")) },
+			"forget":    func(t *rapid.T) { c.Forget(id.Draw(t, "id")) },
+			"rename disk": command(func(t *rapid.T) error {
+				_, err := c.RenameDisk(id.Draw(t, "id"), rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "name"))
+				return err
+			}),
+			"extend disk": command(func(t *rapid.T) error {
+				d := id.Draw(t, "id")
+				old, _, _ := c.Disk(d)
+				_, err := c.ExtendDisk(d, size.Draw(t, "size"))
+				if err == nil && rapid.Bool().Draw(t, "undo") {
+					c.UndoExtendDisk(old)
+				}
+				return err
+			}),
+			"attach disk": command(func(t *rapid.T) error {
+				_, err := c.Attach(AttachSpec{Volume: id.Draw(t, "id"), VM: held(node.Draw(t, "vm")), Disk: true})
+				return err
+			}),
+			"detach disk": command(func(t *rapid.T) error {
+				_, err := c.DetachDisk(id.Draw(t, "id"), held(node.Draw(t, "vm")))
+				return err
+			}),
+			"snapshot disk": command(func(t *rapid.T) error {
+				_, err := c.SnapshotDisk(epoch, id.Draw(t, "id"), snap.Draw(t, "snap"), "")
+				return err
+			}),
+			"revert": command(func(t *rapid.T) error {
+				_, err := c.Revert(id.Draw(t, "id"), snap.Draw(t, "snap"))
+				return err
+			}),
+			"values": command(func(t *rapid.T) error {
+				_, err := c.UpdateValues(id.Draw(t, "id"), []Label{{name.Draw(t, "key"), "v"}, {name.Draw(t, "other"), "w"}}, nil)
+				return err
+			}),
+			"tag": command(func(t *rapid.T) error {
+				tag := Tag{"cat", rapid.SampledFrom([]string{"", "t1", "t2"}).Draw(t, "tag")}
+				if rapid.Bool().Draw(t, "off") {
+					return c.DetachTag(id.Draw(t, "id"), tag)
+				}
+				return c.AttachTag(id.Draw(t, "id"), tag)
+			}),
+			"create file": command(func(t *rapid.T) error {
+				d := ds.Draw(t, "ds")
+				_, err := c.CreateFile(epoch, File{ID: id.Draw(t, "id"), Datastore: d, CapacityMB: size.Draw(t, "size"), Path: path(d, file.Draw(t, "file"))})
+				return err
+			}),
+			"delete file": command(func(t *rapid.T) error {
+				_, err := c.DeleteFile(path(ds.Draw(t, "ds"), file.Draw(t, "file")))
+				return err
+			}),
+			"move file": command(func(t *rapid.T) error {
+				to := ds.Draw(t, "to")
+				_, err := c.MoveFile(path(ds.Draw(t, "ds"), file.Draw(t, "file")), to, path(to, file.Draw(t, "as")))
+				return err
+			}),
+			"extend file": command(func(t *rapid.T) error {
+				_, err := c.ExtendFile(path(ds.Draw(t, "ds"), file.Draw(t, "file")), size.Draw(t, "size"))
+				return err
+			}),
+			"register disk": command(func(t *rapid.T) error {
+				_, err := c.RegisterDisk(path(ds.Draw(t, "ds"), file.Draw(t, "file")), "")
+				return err
+			}),
+			"demote": command(func(t *rapid.T) error {
+				_, err := c.Demote(id.Draw(t, "id"))
+				return err
+			}),
+			"restart": func(t *rapid.T) {
+				before := c.State()
+				n := world()
+				if err := n.Restore(before); err != nil {
+					t.Fatal(err)
+				}
+				if after := n.State(); !reflect.DeepEqual(before, after) {
+					t.Fatalf("restored %+v from %+v", after, before)
+				}
+				c = n
+			},
 			"": func(t *rapid.T) { c.check(t) },
 		})
 	})
+}
+
+func index[K comparable](t *rapid.T, what string, got map[K]set, over iter.Seq[*volume], keys func(*volume) []K) {
+	want := map[K]set{}
+	for v := range over {
+		for _, k := range keys(v) {
+			add(want, k, v)
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("index by %s is %v, want %v", what, got, want)
+	}
 }
 
 // check compares every index with a scan.
@@ -165,21 +279,12 @@ func (c *Core) check(t *rapid.T) {
 			}
 		}
 	}
-	index := func(what string, got map[string]set, over iter.Seq[*volume], keys func(*volume) []string) {
-		want := map[string]set{}
-		for v := range over {
-			for _, k := range keys(v) {
-				add(want, k, v)
-			}
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("index by %s is %v, want %v", what, got, want)
-		}
-	}
-	index("name", c.byName, maps.Values(c.volumes), func(v *volume) []string { return []string{v.Name} })
-	index("datastore", c.byDatastore, maps.Values(c.volumes), func(v *volume) []string { return []string{v.Datastore} })
-	index("cluster", c.byCluster, maps.Values(c.volumes), func(v *volume) []string { return v.Metadata.clusterIDs() })
-	index("source of a clone", c.clones, all, func(v *volume) []string {
+	index(t, "tag", c.byTag, all, func(v *volume) []Tag { return v.Tags })
+	index(t, "datastore of disks", c.disksOn, maps.Values(c.disks), func(v *volume) []string { return []string{v.Datastore} })
+	index(t, "name", c.byName, maps.Values(c.volumes), func(v *volume) []string { return []string{v.Name} })
+	index(t, "datastore", c.byDatastore, maps.Values(c.volumes), func(v *volume) []string { return []string{v.Datastore} })
+	index(t, "cluster", c.byCluster, maps.Values(c.volumes), func(v *volume) []string { return v.Metadata.clusterIDs() })
+	index(t, "source of a clone", c.clones, all, func(v *volume) []string {
 		if v.LinkedTo == nil {
 			return nil
 		}
@@ -188,7 +293,7 @@ func (c *Core) check(t *rapid.T) {
 		}
 		return []string{v.LinkedTo.Volume}
 	})
-	index("vm", c.byVM, all, func(v *volume) []string {
+	index(t, "vm", c.byVM, all, func(v *volume) []string {
 		var vms []string
 		for _, a := range c.attachments[v.ID] {
 			vms = append(vms, a.VM)
@@ -206,24 +311,46 @@ func (c *Core) check(t *rapid.T) {
 		}
 	}
 	used := map[string]int64{}
-	for id, v := range c.volumes {
+	for v := range all {
+		if v.Lost {
+			if _, held := c.attachments[v.ID]; held || len(v.Snapshots)+len(v.Tags) > 0 {
+				t.Fatalf("%s lost its disk and has %+v", v.ID, v)
+			}
+			continue
+		}
 		used[v.Datastore] += v.CapacityMB
+		if at, ok := c.at(v.DiskPath); !ok || at != v {
+			t.Fatalf("%s is not found at %s: %+v", v.ID, v.DiskPath, at)
+		}
+		if _, twice := c.files[v.DiskPath]; twice {
+			t.Fatalf("%s: a disk and a file", v.DiskPath)
+		}
+		parent := ""
+		for _, s := range v.Snapshots {
+			if s.Parent != parent || s.Change > v.Taken {
+				t.Fatalf("snapshot chain of %s is broken: %+v", v.ID, v.Snapshots)
+			}
+			parent = s.ID
+		}
+	}
+	for path, v := range c.byPath {
+		if now, ok := c.disk(v.ID); !ok || now != v || v.DiskPath != path {
+			t.Fatalf("%s leads to %+v", path, v)
+		}
+	}
+	for path, f := range c.files {
+		used[f.Datastore] += f.CapacityMB
+		if f.Path != path || c.fileIDs[f.ID] != f || len(c.files) != len(c.fileIDs) {
+			t.Fatalf("files %v, by id %v", c.files, c.fileIDs)
+		}
+	}
+	for id, v := range c.volumes {
 		if c.order[v.pos] != v || v.ID != id {
 			t.Fatalf("%s is not where the order has it", id)
 		}
 		if _, twice := c.disks[id]; twice {
 			t.Fatalf("%s is a volume and a disk", id)
 		}
-		parent := ""
-		for _, s := range v.Snapshots {
-			if s.Parent != parent {
-				t.Fatalf("snapshot chain of %s is broken: %+v", id, v.Snapshots)
-			}
-			parent = s.ID
-		}
-	}
-	for _, d := range c.disks {
-		used[d.Datastore] += d.CapacityMB
 	}
 	for id, s := range c.datastores {
 		if s.usedMB != used[id] || s.freeMB() < 0 {

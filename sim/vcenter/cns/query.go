@@ -54,7 +54,7 @@ type Page struct {
 // Health of a volume is that of its datastore: green or red.
 // Unverified: the values of a volume whose datastore is not accessible.
 func (c *Core) Health(v Volume) string {
-	if s, ok := c.datastores[v.Datastore]; ok && !s.Inaccessible {
+	if s, ok := c.datastores[v.Datastore]; ok && !s.Inaccessible && !v.Lost {
 		return Green
 	}
 	return Red

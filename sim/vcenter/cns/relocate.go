@@ -1,7 +1,5 @@
 package cns
 
-import "fmt"
-
 // RelocateSpec says where a disk shall go.
 type RelocateSpec struct {
 	Disk      string // id, of a volume or another first class disk
@@ -44,7 +42,10 @@ func (c *Core) PlanRelocate(s RelocateSpec) (Disk, error) {
 		return Disk{}, err
 	}
 	d := v.Disk.clone()
-	d.Datastore, d.DiskPath = s.Datastore, fmt.Sprintf("[%s] fcd/%s.vmdk", to.Name, d.ID)
+	d.Datastore, d.DiskPath = s.Datastore, c.defaultPath(s.Datastore, d.ID)
+	if err := c.checkPath(to, d.DiskPath); err != nil {
+		return Disk{}, err
+	}
 	if s.PolicyID != "" {
 		d.PolicyID = s.PolicyID
 	}
@@ -54,20 +55,22 @@ func (c *Core) PlanRelocate(s RelocateSpec) (Disk, error) {
 // Relocate moves a disk with its snapshots to another datastore. It keeps its
 // id and whoever holds it. Errors: NotFound, NotFoundObject, SameDatastore,
 // InvalidState (flag), NotSupported (linked clone), InUse (has linked clones),
-// Inaccessible, Maintenance, NoSpace.
+// Inaccessible, Maintenance, NoSpace, FileExists.
 func (c *Core) Relocate(s RelocateSpec) (Disk, error) {
 	d, err := c.PlanRelocate(s)
 	if err != nil {
 		return Disk{}, err
 	}
 	v, _ := c.disk(s.Disk)
-	c.datastores[v.Datastore].usedMB -= v.CapacityMB
-	c.datastores[d.Datastore].usedMB += v.CapacityMB
+	index := c.disksOn
 	if _, registered := c.volumes[v.ID]; registered {
-		drop(c.byDatastore, v.Datastore, v)
-		add(c.byDatastore, d.Datastore, v)
+		index = c.byDatastore
 	}
+	c.vanish(v)
+	drop(index, v.Datastore, v)
 	v.Datastore, v.DiskPath, v.PolicyID = d.Datastore, d.DiskPath, d.PolicyID
+	add(index, v.Datastore, v)
+	c.appear(v)
 	return v.Disk.clone(), nil
 }
 

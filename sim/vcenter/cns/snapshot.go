@@ -7,7 +7,7 @@ import (
 )
 
 func (c *Core) snapshot(volume, id string) (Snapshot, error) {
-	v, ok := c.volumes[volume]
+	v, ok := c.live(volume)
 	if !ok {
 		return Snapshot{}, c.unknown(volume)
 	}
@@ -26,17 +26,21 @@ func (c *Core) Snapshot(volume, id string) (Snapshot, error) { return c.snapshot
 
 // PlanSnapshot checks whether CreateSnapshot would succeed.
 func (c *Core) PlanSnapshot(volume, id, description string) (Snapshot, error) {
-	v, ok := c.volumes[volume]
+	v, ok := c.live(volume)
 	if !ok {
 		return Snapshot{}, c.unknown(volume)
 	}
+	return c.planSnapshot(v, id, description)
+}
+
+func (c *Core) planSnapshot(v *volume, id, description string) (Snapshot, error) {
 	if n := len(v.Snapshots); n >= c.snapshotLimit {
-		return Snapshot{}, &Error{Kind: Limit, Field: "volumeId", Value: volume, Reason: fmt.Sprintf("the volume has %d snapshots, as many as it may", n)}
+		return Snapshot{}, &Error{Kind: Limit, Field: "volumeId", Value: v.ID, Reason: fmt.Sprintf("the volume has %d snapshots, as many as it may", n)}
 	}
 	if id == "" || v.find(id) >= 0 {
 		return Snapshot{}, &Error{Kind: InvalidArgument, Field: "snapshotId", Value: id, Reason: "empty, or a snapshot of the volume has this id"}
 	}
-	s := Snapshot{ID: id, Volume: volume, Description: description, CapacityMB: v.CapacityMB}
+	s := Snapshot{ID: id, Volume: v.ID, Description: description, CapacityMB: v.CapacityMB}
 	if n := len(v.Snapshots); n > 0 {
 		s.Parent = v.Snapshots[n-1].ID
 	}
@@ -49,13 +53,18 @@ func (c *Core) PlanDeleteSnapshot(volume, id string) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	// Unverified: the fault of a snapshot that linked clones read from.
-	for v := range c.clones[volume] {
-		if v.LinkedTo.Snapshot == id {
-			return Snapshot{}, &Error{Kind: InUse, Field: "snapshotId", Value: id, Holder: v.ID, Reason: "a linked clone shares blocks with the snapshot"}
+	return s, c.unlinked(s)
+}
+
+// unlinked refuses a snapshot that linked clones read from. Unverified: the
+// fault.
+func (c *Core) unlinked(s Snapshot) error {
+	for v := range c.clones[s.Volume] {
+		if v.LinkedTo.Snapshot == s.ID {
+			return &Error{Kind: InUse, Field: "snapshotId", Value: s.ID, Holder: v.ID, Reason: "a linked clone shares blocks with the snapshot"}
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // CreateSnapshot takes a snapshot. Descriptions need not be unique.
@@ -65,14 +74,18 @@ func (c *Core) CreateSnapshot(now time.Time, volume, id, description string) (Sn
 	if err != nil {
 		return Snapshot{}, err
 	}
+	return c.takeSnapshot(c.volumes[volume], now, s), nil
+}
+
+func (c *Core) takeSnapshot(v *volume, now time.Time, s Snapshot) Snapshot {
 	s.Created = now
-	v := c.volumes[volume]
 	v.Taken++
 	if v.Flags.ChangedBlockTracking {
 		s.Change = v.Taken
 	}
+	s.Values = slices.Clone(v.Values)
 	v.Snapshots = append(v.Snapshots, s)
-	return s, nil
+	return s
 }
 
 // DeleteSnapshot drops a snapshot; the one after it gets its parent.
@@ -82,13 +95,17 @@ func (c *Core) DeleteSnapshot(volume, id string) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	v := c.volumes[volume]
+	c.volumes[volume].dropSnapshot(id)
+	return s, nil
+}
+
+// dropSnapshot takes a snapshot that is there out of the chain.
+func (v *volume) dropSnapshot(id string) {
 	i := v.find(id)
 	if i+1 < len(v.Snapshots) {
-		v.Snapshots[i+1].Parent = s.Parent
+		v.Snapshots[i+1].Parent = v.Snapshots[i].Parent
 	}
 	v.Snapshots = slices.Delete(v.Snapshots, i, i+1)
-	return s, nil
 }
 
 // SnapshotMB is what the snapshots of a volume take.

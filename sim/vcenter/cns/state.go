@@ -11,11 +11,12 @@ type State struct {
 	Volumes     []Volume     `json:"volumes,omitempty"` // oldest first
 	Attachments []Attachment `json:"attachments,omitempty"`
 	Disks       []Disk       `json:"disks,omitempty"`
+	Files       []File       `json:"files,omitempty"`
 }
 
 // State returns a copy of the state.
 func (c *Core) State() *State {
-	return &State{Volumes: c.Volumes(), Attachments: c.Attachments(), Disks: c.Disks()}
+	return &State{Volumes: c.Volumes(), Attachments: c.Attachments(), Disks: c.Disks(), Files: c.Files()}
 }
 
 // disks are all disks, volumes or not.
@@ -30,7 +31,7 @@ func (s *State) disks() []Disk {
 // Restore fills an empty core. The datastores must have been put before.
 // Errors name what doesn't fit; then the core is as it was.
 func (c *Core) Restore(s *State) error {
-	if len(c.volumes)+len(c.disks) > 0 {
+	if len(c.volumes)+len(c.disks)+len(c.files) > 0 {
 		return fmt.Errorf("cns: restore: the core is not empty")
 	}
 	ids := map[string]bool{}
@@ -57,11 +58,30 @@ func (c *Core) Restore(s *State) error {
 			return err
 		}
 	}
+	snapshots := map[Source]bool{}
 	for _, d := range s.disks() {
-		if src := d.LinkedTo; src != nil && !slices.ContainsFunc(s.disks(), func(o Disk) bool {
-			return o.ID == src.Volume && slices.ContainsFunc(o.Snapshots, func(x Snapshot) bool { return x.ID == src.Snapshot })
-		}) {
+		for _, x := range d.Snapshots {
+			snapshots[Source{d.ID, x.ID}] = true
+		}
+	}
+	for _, d := range s.disks() {
+		if src := d.LinkedTo; src != nil && !snapshots[*src] {
 			return fmt.Errorf("cns: restore: linked clone %q: no snapshot %q of %q", d.ID, src.Snapshot, src.Volume)
+		}
+	}
+	paths := map[string]bool{}
+	for _, f := range s.Files {
+		if err := check("file", f.ID, f.Datastore, f.CapacityMB); err != nil {
+			return err
+		}
+		if f.Path == "" || paths[f.Path] {
+			return fmt.Errorf("cns: restore: file %q: empty path, or path given twice", f.Path)
+		}
+		paths[f.Path] = true
+	}
+	for _, v := range s.Volumes {
+		if v.Lost {
+			delete(ids, v.ID) // has nothing that could be attached
 		}
 	}
 	held := map[string][]Attachment{}
@@ -79,14 +99,17 @@ func (c *Core) Restore(s *State) error {
 	for _, v := range s.Volumes {
 		x := &volume{Volume: v.clone()}
 		c.insert(x)
-		c.link(x)
-		c.datastores[v.Datastore].usedMB += v.CapacityMB
+		if !v.Lost {
+			c.appear(x)
+		}
 	}
 	for _, d := range s.Disks {
 		x := &volume{Volume: Volume{Disk: d.clone()}}
-		c.disks[d.ID] = x
-		c.link(x)
-		c.datastores[d.Datastore].usedMB += d.CapacityMB
+		c.putDisk(x)
+		c.appear(x)
+	}
+	for _, f := range s.Files {
+		c.putFile(&file{f})
 	}
 	for _, a := range s.Attachments {
 		c.hold(a)

@@ -2,7 +2,7 @@ package cns
 
 // PlanUnregister checks whether Unregister would succeed.
 func (c *Core) PlanUnregister(id string) (Volume, error) {
-	v, ok := c.volumes[id]
+	v, ok := c.live(id)
 	if !ok {
 		return Volume{}, c.unknown(id)
 	}
@@ -24,6 +24,6 @@ func (c *Core) Unregister(id string) (Disk, error) {
 	v := c.volumes[id]
 	c.remove(v)
 	v.Metadata = Metadata{}
-	c.disks[id] = v
+	c.putDisk(v)
 	return v.Disk.clone(), nil
 }

@@ -11,6 +11,9 @@ import (
 type Volume struct {
 	Disk
 	Metadata Metadata `json:"metadata"`
+	// Lost: the disk was deleted behind CNS's back. CNS keeps the record until
+	// a sync finds that out (see Core.Forget).
+	Lost bool `json:"lost,omitempty"`
 }
 
 func (v Volume) clone() Volume {
@@ -32,6 +35,8 @@ type Snapshot struct {
 	Change int64 `json:"change,omitempty"`
 	// Parent is the snapshot before it, or "".
 	Parent string `json:"parent,omitempty"`
+	// Values are the key/value pairs that the disk had.
+	Values []Label `json:"values,omitempty"`
 }
 
 // Attachment says that a VM holds a volume as a disk. A volume has one at

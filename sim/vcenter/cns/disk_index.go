@@ -1,0 +1,110 @@
+package cns
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// putDisk takes up a disk that is no volume.
+func (c *Core) putDisk(v *volume) {
+	c.disks[v.ID] = v
+	add(c.disksOn, v.Datastore, v)
+}
+
+// dropDisk takes a disk that is no volume out of the indexes; its backing stays.
+func (c *Core) dropDisk(v *volume) {
+	delete(c.disks, v.ID)
+	drop(c.disksOn, v.Datastore, v)
+}
+
+// appear accounts for a new backing, vanish for one that is deleted.
+func (c *Core) appear(v *volume) {
+	c.datastores[v.Datastore].usedMB += v.CapacityMB
+	c.indexBacking(v)
+}
+
+func (c *Core) vanish(v *volume) {
+	c.datastores[v.Datastore].usedMB -= v.CapacityMB
+	c.unindexBacking(v)
+}
+
+// indexBacking makes a disk findable by its path, its tags and what it is a
+// linked clone of. A path that has the disk's id in it needs no index.
+func (c *Core) indexBacking(v *volume) {
+	if v.DiskPath != c.defaultPath(v.Datastore, v.ID) {
+		c.byPath[v.DiskPath] = v
+	}
+	for _, t := range v.Tags {
+		add(c.byTag, t, v)
+	}
+	c.link(v)
+}
+
+func (c *Core) unindexBacking(v *volume) {
+	if c.byPath[v.DiskPath] == v {
+		delete(c.byPath, v.DiskPath)
+	}
+	for _, t := range v.Tags {
+		drop(c.byTag, t, v)
+	}
+	c.unlink(v)
+}
+
+// defaultPath is where the backing of a first class disk lies unless it was
+// made elsewhere.
+func (c *Core) defaultPath(datastore, id string) string {
+	return fmt.Sprintf("[%s] fcd/%s.vmdk", c.datastores[datastore].Name, id)
+}
+
+// at finds the disk whose backing is at a path.
+func (c *Core) at(diskPath string) (*volume, bool) {
+	if v, ok := c.byPath[diskPath]; ok {
+		return v, true
+	}
+	id, ok := strings.CutSuffix(path.Base(diskPath), ".vmdk")
+	if !ok {
+		return nil, false
+	}
+	v, ok := c.disk(id)
+	return v, ok && v.DiskPath == diskPath
+}
+
+// DiskAt finds the first class disk whose backing lies at a datastore path,
+// e.g. "[ds] fcd/<id>.vmdk".
+func (c *Core) DiskAt(diskPath string) (Disk, bool) {
+	v, ok := c.at(diskPath)
+	if !ok {
+		return Disk{}, false
+	}
+	return v.Disk.clone(), true
+}
+
+// checkPath says whether a new backing may lie at a path of a datastore.
+func (c *Core) checkPath(s *store, diskPath string) error {
+	bad := func(reason string) error {
+		return &Error{Kind: InvalidPath, Field: "path", Value: diskPath, Reason: reason}
+	}
+	rel, ok := strings.CutPrefix(diskPath, "["+s.Name+"] ")
+	switch {
+	case !ok:
+		return bad("allowed is [" + s.Name + "] and a path")
+	case !strings.HasSuffix(rel, ".vmdk") || rel == ".vmdk":
+		return bad("allowed is the path of a .vmdk")
+	case path.Clean(rel) != rel || strings.HasPrefix(rel, "/") || strings.HasPrefix(rel, "../"):
+		return bad("allowed is a clean relative path")
+	case len(rel) > MaxPath:
+		return bad(fmt.Sprintf("allowed are %d bytes", MaxPath))
+	}
+	if v, ok := c.at(diskPath); ok {
+		return &Error{Kind: FileExists, Field: "path", Value: diskPath, Holder: v.ID, Reason: "a first class disk lies there"}
+	}
+	if f, ok := c.files[diskPath]; ok {
+		return &Error{Kind: FileExists, Field: "path", Value: diskPath, Holder: f.ID, Reason: "a virtual disk lies there"}
+	}
+	return nil
+}
+
+// MaxPath is how many bytes the path of a backing on its datastore has at most.
+// Unverified: the real limit.
+const MaxPath = 255
