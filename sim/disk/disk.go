@@ -48,6 +48,11 @@ type Store interface {
 	Open(id string) (Image, error)
 	// Stat describes an image. Errors: ErrNotFound.
 	Stat(id string) (Info, error)
+	// Allocated is how many bytes the content of an image takes: what was never
+	// written takes none. A memory store adds what its snapshots don't share with
+	// it, a store of files takes the larger of image and snapshots for both.
+	// Errors: ErrNotFound.
+	Allocated(id string) (int64, error)
 	// Grow enlarges an image; what is new reads as zeros. Errors: ErrNotFound, ErrSize (smaller).
 	Grow(id string, size int64) error
 	// Snapshot keeps the content as of now under snap. Errors: ErrNotFound, ErrExists.

@@ -255,6 +255,45 @@ func (s *files) Stat(id string) (Info, error) {
 	return im.info()
 }
 
+func (s *files) Allocated(id string) (int64, error) {
+	im, err := s.lock(id)
+	if err != nil {
+		return 0, err
+	}
+	defer im.mu.Unlock()
+	var most int64
+	for _, path := range append(slices.Collect(maps.Values(im.snaps)), im.path) {
+		n, err := allocated(path)
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, n)
+	}
+	return most, nil
+}
+
+// allocated sums the ranges of data of a file.
+func allocated(path string) (n int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("disk: %w", err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("disk: %w", err)
+	}
+	for off := int64(0); off < fi.Size(); {
+		start, end, err := nextData(f, off, fi.Size())
+		if err != nil {
+			return 0, fmt.Errorf("disk: %w", err)
+		}
+		n += max(0, end-start)
+		off = max(end, off+1)
+	}
+	return n, nil
+}
+
 func (s *files) Grow(id string, size int64) error {
 	im, err := s.lock(id)
 	if err != nil {

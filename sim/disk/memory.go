@@ -166,6 +166,24 @@ func (s *memory) Stat(id string) (Info, error) {
 	return im.info(id), nil
 }
 
+func (s *memory) Allocated(id string) (int64, error) {
+	im, err := s.get(id)
+	if err != nil {
+		return 0, err
+	}
+	im.mu.RLock()
+	defer im.mu.RUnlock()
+	n := int64(len(im.data.at))
+	for _, snap := range im.snaps {
+		for at, pg := range snap.at {
+			if im.data.at[at] != pg {
+				n++ // twice, where two snapshots share what the image changed
+			}
+		}
+	}
+	return n * pageSize, nil
+}
+
 func (s *memory) Grow(id string, size int64) error {
 	im, err := s.lock(id)
 	if err != nil {

@@ -258,6 +258,31 @@ func TestClosed(t *testing.T) {
 	})
 }
 
+// TestAllocated: what is written takes space, holes take none.
+func TestAllocated(t *testing.T) {
+	each(t, func(t *testing.T, s disk.Store) {
+		must(t, s.Create("a", 1<<30))
+		size := func(id string, least, most int64) {
+			t.Helper()
+			if n, err := s.Allocated(id); err != nil || n < least || n > most {
+				t.Errorf("%s takes %d bytes, %v; want %d to %d", id, n, err, least, most)
+			}
+		}
+		size("a", 0, 0)
+		write(t, open(t, s, "a"), 3<<20, strings.Repeat("x", 1<<20))
+		size("a", 1<<20, 1<<20+1<<16)
+		must(t, s.Snapshot("a", "s"))
+		must(t, s.Restore("a", "s", "b", 0))
+		size("a", 1<<20, 1<<20+1<<16)
+		size("b", 1<<20, 1<<20+1<<16)
+		write(t, open(t, s, "a"), 3<<20, strings.Repeat("y", 1<<20))
+		size("a", 1<<20, 2<<20+1<<17)
+		if _, err := s.Allocated("none"); !errors.Is(err, disk.ErrNotFound) {
+			t.Errorf("unknown image: %v", err)
+		}
+	})
+}
+
 func TestFilesAreSparse(t *testing.T) {
 	dir := t.TempDir()
 	s, err := disk.NewFiles(dir)

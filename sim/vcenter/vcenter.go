@@ -67,6 +67,9 @@ type Datastore struct {
 	Type string
 	// CapacityBytes; 0 means 1 TiB.
 	CapacityBytes int64
+	// Thick: a disk takes its whole size when it is made. Otherwise it is thin:
+	// it takes what is written, and disks may be promised more than there is.
+	Thick bool
 	// Datacenter that it lies in; empty means the first. Two datacenters may
 	// have datastores of one name: the one of the first goes by its name, others
 	// by datacenter/name, wherever a datastore is named.
@@ -301,7 +304,8 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	v.svc.RegisterSDK(vslm.New())
 	v.face, err = cnsface.New(cnsface.Config{
 		Seed: cfg.Seed, Disks: cfg.Disks, Hardware: cfg.Hardware, FirstTask: state.NextTask, Latency: cfg.TaskLatency,
-		SnapshotLimit: cfg.SnapshotLimit, DenseSlots: cfg.DenseSlots, Policies: v.policies.exists, OnTask: v.onTask, State: state.CNS, Log: cfg.Log,
+		SnapshotLimit: cfg.SnapshotLimit, DenseSlots: cfg.DenseSlots, Policies: v.policies.exists, Compatible: v.policies.unmet, Storage: v.storage,
+		OnTask: v.onTask, State: state.CNS, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

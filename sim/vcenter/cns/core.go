@@ -55,10 +55,9 @@ type set map[*volume]struct{}
 
 type store struct {
 	Datastore
-	usedMB int64 // of volumes, disks and files
+	usedMB        int64 // by volumes, disks and files
+	provisionedMB int64 // to them: the sum of their capacities
 }
-
-func (s *store) freeMB() int64 { return s.CapacityMB - s.ReservedMB - s.usedMB }
 
 // New returns an empty core. snapshotLimit 0 means DefaultSnapshotLimit.
 func New(snapshotLimit int) *Core {
@@ -85,11 +84,14 @@ func New(snapshotLimit int) *Core {
 }
 
 // PutDatastore tells the core about a datastore, or what changed about it.
-// What volumes take of it is the core's own account.
+// What volumes take of it is the core's own account, and whether it is Thick
+// stays as it was at first.
 func (c *Core) PutDatastore(d Datastore) {
-	d.Hosts = slices.Clone(d.Hosts)
+	d.Hosts, d.FileServers = slices.Clone(d.Hosts), slices.Clone(d.FileServers)
 	if s, ok := c.datastores[d.ID]; ok {
+		thick := s.Thick
 		s.Datastore = d
+		s.Thick = thick // disks are accounted for by it
 		return
 	}
 	c.datastores[d.ID] = &store{Datastore: d}

@@ -11,15 +11,17 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world has two datastores of 1000 MB, ds-1 with 100 reserved, and a third in
-// another state for each reason to refuse.
+// world has two datastores of 1000 MB whose disks are thick, ds-1 with 100
+// reserved, and a third in another state for each reason to refuse.
 func world() *Core {
 	c := New(0)
-	c.PutDatastore(Datastore{ID: "ds-1", Name: "one", URL: "ds:///1/", CapacityMB: 1000, ReservedMB: 100})
-	c.PutDatastore(Datastore{ID: "ds-2", Name: "two", URL: "ds:///2/", CapacityMB: 1000})
+	c.PutDatastore(Datastore{ID: "ds-1", Name: "one", URL: "ds:///1/", CapacityMB: 1000, ReservedMB: 100, Thick: true})
+	c.PutDatastore(Datastore{ID: "ds-2", Name: "two", URL: "ds:///2/", CapacityMB: 1000, Thick: true})
 	c.PutDatastore(Datastore{ID: "ds-local", Name: "local", CapacityMB: 500, Hosts: []string{"host-9"}})
 	c.PutDatastore(Datastore{ID: "ds-dead", Name: "dead", CapacityMB: 9000, Inaccessible: true})
 	c.PutDatastore(Datastore{ID: "ds-maint", Name: "maint", CapacityMB: 9000, Maintenance: true})
+	c.PutDatastore(Datastore{ID: "ds-held", Name: "held", CapacityMB: 9000, Suspended: true})
+	c.PutDatastore(Datastore{ID: "ds-41", Name: "nfs41", CapacityMB: 9000, NoDisks: true})
 	return c
 }
 

@@ -23,9 +23,11 @@ type CreateSpec struct {
 	CallerID   bool   // the client chose ID: it may be taken
 	Name       string
 	CapacityMB int64    // ignored with DiskID; 0 with Source means its size
-	Datastores []string // tried in order; empty: CNS chooses
+	Datastores []string // to choose among; empty: among all
 	PolicyID   string
-	Metadata   Metadata
+	// Incompatible says by datastore why the storage policy can't be met there.
+	Incompatible map[string]string
+	Metadata     Metadata
 	// Source makes the volume from a snapshot, Linked one that shares its
 	// blocks.
 	Source *Source
@@ -40,13 +42,6 @@ type CreateSpec struct {
 type Source struct {
 	Volume   string `json:"volume"`
 	Snapshot string `json:"snapshot"`
-}
-
-// Placement is what came of trying a datastore: Err is nil for the one that
-// holds the volume.
-type Placement struct {
-	Datastore string
-	Err       *Error
 }
 
 // Plan is what a command would do.
@@ -77,7 +72,7 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 		return c.planRegister(v, s)
 	}
 
-	datastores := s.Datastores
+	n := need{policy: s.Incompatible}
 	if s.Source != nil {
 		// A restored volume has the size of its snapshot and lies on the
 		// datastore of its source (what the upstream driver demands, see its
@@ -95,13 +90,15 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 				Reason: fmt.Sprintf("the snapshot has %d MB", src.CapacityMB)}
 		}
 		home := c.volumes[s.Source.Volume].Datastore
-		if len(datastores) > 0 && !slices.Contains(datastores, home) {
-			return Plan{}, &Error{Kind: InvalidArgument, Field: "datastores", Value: strings.Join(datastores, ","),
+		if len(s.Datastores) > 0 && !slices.Contains(s.Datastores, home) {
+			return Plan{}, &Error{Kind: InvalidArgument, Field: "datastores", Value: strings.Join(s.Datastores, ","),
 				Reason: "the snapshot lies on " + home}
 		}
-		datastores = []string{home}
+		n.only = home
 		if s.Linked {
 			v.LinkedTo = &Source{s.Source.Volume, s.Source.Snapshot}
+		} else {
+			v.WrittenMB = c.volumes[s.Source.Volume].WrittenMB
 		}
 	}
 	if v.CapacityMB <= 0 || v.CapacityMB > MaxCapacityMB {
@@ -120,7 +117,8 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 		return Plan{}, &Error{Kind: AlreadyExists, Field: "volumeId", Value: v.ID, Holder: v.ID, Reason: "a disk has this id"}
 	}
 
-	ds, placements, err := c.place(datastores, v.CapacityMB)
+	n.capacityMB = v.CapacityMB
+	ds, placements, err := c.place(s.Datastores, n)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -136,7 +134,7 @@ func (c *Core) planRegister(v Volume, s CreateSpec) (Plan, error) {
 	disk := s.DiskID
 	if old, ok := c.live(disk); ok {
 		if s.Again {
-			return Plan{Volume: old.clone(), Placements: []Placement{{Datastore: old.Datastore}}}, nil
+			return Plan{Volume: old.clone()}, nil
 		}
 		return Plan{}, &Error{Kind: AlreadyRegistered, Field: "backingDiskId", Value: disk, Holder: old.ID,
 			Reason: "the disk is a volume already"}
@@ -148,64 +146,7 @@ func (c *Core) planRegister(v Volume, s CreateSpec) (Plan, error) {
 	name := v.Name
 	v.Disk = d.Disk.clone()
 	v.Name, v.Flags.KeepAfterDeleteVM = name, true
-	return Plan{Volume: v, Placements: []Placement{{Datastore: d.Datastore}}}, nil
-}
-
-// place tries the datastores in order. Without any, CNS chooses: the
-// accessible one with the most free space. Unverified: CNS's own rule.
-func (c *Core) place(ids []string, capacityMB int64) (*store, []Placement, error) {
-	if len(ids) == 0 {
-		for id, s := range c.datastores {
-			if !s.Inaccessible && !s.Maintenance {
-				ids = append(ids, id)
-			}
-		}
-		slices.SortFunc(ids, func(a, b string) int {
-			if x, y := c.datastores[a].freeMB(), c.datastores[b].freeMB(); x != y {
-				return int(min(max(y-x, -1), 1))
-			}
-			return strings.Compare(a, b)
-		})
-	} else {
-		// A reference to what isn't there spoils the whole call, whatever else
-		// is in the list (kubernetes-sigs/vsphere-csi-driver#229).
-		for _, id := range ids {
-			if _, ok := c.datastores[id]; !ok {
-				return nil, nil, &Error{Kind: NotFoundObject, Field: "datastores", Value: id, Reason: "no such datastore"}
-			}
-		}
-	}
-	var tried []Placement
-	for _, id := range ids {
-		s := c.datastores[id]
-		if err := s.takes(capacityMB); err != nil {
-			tried = append(tried, Placement{Datastore: id, Err: err})
-			continue
-		}
-		return s, append(tried, Placement{Datastore: id}), nil
-	}
-	if len(tried) == 0 {
-		return nil, nil, &Error{Kind: InvalidArgument, Field: "datastores", Reason: "no datastore can take a volume"}
-	}
-	// With several that refuse, the first says why: it is the one that was asked for.
-	first := *tried[0].Err
-	first.Placement = tried
-	return nil, nil, &first
-}
-
-// takes says whether a new disk fits. The whole capacity counts, as for a
-// thick disk. Unverified: how far thin disks may overcommit.
-func (s *store) takes(capacityMB int64) *Error {
-	switch {
-	case s.Inaccessible:
-		return &Error{Kind: Inaccessible, Field: "datastores", Value: s.ID, Holder: s.Name, Reason: "the datastore is not accessible"}
-	case s.Maintenance:
-		return &Error{Kind: Maintenance, Field: "datastores", Value: s.ID, Holder: s.Name, Reason: "the datastore is in maintenance mode"}
-	case capacityMB > s.freeMB():
-		return &Error{Kind: NoSpace, Field: "datastores", Value: s.ID, Holder: s.Name,
-			Reason: fmt.Sprintf("%d MB are free, %d are needed", s.freeMB(), capacityMB)}
-	}
-	return nil
+	return Plan{Volume: v}, nil // nothing was placed
 }
 
 // Create makes a volume. Errors: InvalidArgument, AlreadyExists,
@@ -302,6 +243,7 @@ func (c *Core) canExtend(v *volume, capacityMB int64) error {
 		return &Error{Kind: HasSnapshots, Field: "volumeId", Value: v.ID, Holder: v.Snapshots[len(v.Snapshots)-1].ID,
 			Reason: fmt.Sprintf("the volume has %d snapshots", len(v.Snapshots))}
 	}
+	// Unverified: that a thin disk can't be promised more than is free.
 	s := c.datastores[v.Datastore]
 	if more := capacityMB - v.CapacityMB; more > s.freeMB() {
 		return &Error{Kind: NoSpace, Field: "capacityInMb", Value: fmt.Sprint(capacityMB), Holder: s.Name,
@@ -318,8 +260,7 @@ func (c *Core) Extend(id string, capacityMB int64) (Volume, error) {
 		return Volume{}, err
 	}
 	v := c.volumes[id]
-	c.datastores[v.Datastore].usedMB += capacityMB - v.CapacityMB
-	v.CapacityMB = capacityMB
+	c.resize(v, capacityMB)
 	return v.clone(), nil
 }
 
@@ -329,8 +270,7 @@ func (c *Core) UndoExtend(old Volume) {
 	if !ok || v.CapacityMB <= old.CapacityMB {
 		return
 	}
-	c.datastores[v.Datastore].usedMB -= v.CapacityMB - old.CapacityMB
-	v.CapacityMB = old.CapacityMB
+	c.resize(v, old.CapacityMB)
 }
 
 // Taken says whether a volume, a disk or a file has an id.

@@ -18,6 +18,9 @@ type Disk struct {
 	// DiskPath is where the backing disk lies, e.g. "[ds] fcd/<id>.vmdk".
 	DiskPath string    `json:"diskPath"`
 	Created  time.Time `json:"created"`
+	// WrittenMB is how much content it has, its snapshots' included, as far as
+	// was looked (Core.Written).
+	WrittenMB int64 `json:"writtenMB,omitempty"`
 	// Provisioning is how the backing takes space; "" means thin.
 	Provisioning Provisioning `json:"provisioning,omitempty"`
 	Flags        Flags        `json:"flags,omitzero"`

@@ -20,12 +20,12 @@ func (c *Core) dropDisk(v *volume) {
 
 // appear accounts for a new backing, vanish for one that is deleted.
 func (c *Core) appear(v *volume) {
-	c.datastores[v.Datastore].usedMB += v.CapacityMB
+	c.charge(v.Disk)
 	c.indexBacking(v)
 }
 
 func (c *Core) vanish(v *volume) {
-	c.datastores[v.Datastore].usedMB -= v.CapacityMB
+	c.discharge(v.Disk)
 	c.unindexBacking(v)
 }
 

@@ -66,6 +66,8 @@ func (c *Core) PlanCreateDisk(s DiskSpec) (Disk, error) {
 			}
 			from := *s.From
 			d.LinkedTo = &from
+		} else {
+			d.WrittenMB = src.WrittenMB
 		}
 		if d.Datastore == "" {
 			d.Datastore = src.Datastore
@@ -91,7 +93,7 @@ func (c *Core) PlanCreateDisk(s DiskSpec) (Disk, error) {
 	if !ok {
 		return Disk{}, &Error{Kind: NotFoundObject, Field: "datastore", Value: d.Datastore, Reason: "no such datastore"}
 	}
-	if err := ds.takes(d.CapacityMB); err != nil {
+	if err := ds.takes(need{capacityMB: d.CapacityMB}); err != nil {
 		return Disk{}, err
 	}
 	d.DiskPath = c.defaultPath(d.Datastore, d.ID)
@@ -243,8 +245,7 @@ func (c *Core) ExtendDisk(id string, capacityMB int64) (Disk, error) {
 		return Disk{}, err
 	}
 	v, _ := c.disk(id)
-	c.datastores[v.Datastore].usedMB += capacityMB - v.CapacityMB
-	v.CapacityMB = capacityMB
+	c.resize(v, capacityMB)
 	return v.Disk.clone(), nil
 }
 
@@ -254,13 +255,12 @@ func (c *Core) UndoExtendDisk(old Disk) {
 	if !ok || v.CapacityMB <= old.CapacityMB {
 		return
 	}
-	c.datastores[v.Datastore].usedMB -= v.CapacityMB - old.CapacityMB
-	v.CapacityMB = old.CapacityMB
+	c.resize(v, old.CapacityMB)
 }
 
 // Inflate gives a thin disk all of its space. Errors: NotFound, Attached,
-// HasSnapshots (the
-// backing is part of a chain then; Unverified), NotSupported (linked clone).
+// HasSnapshots (the backing is part of a chain then; Unverified), NotSupported
+// (linked clone), NoSpace.
 func (c *Core) Inflate(id string) (Disk, error) {
 	v, ok := c.disk(id)
 	if !ok {
@@ -277,7 +277,14 @@ func (c *Core) Inflate(id string) (Disk, error) {
 		return Disk{}, &Error{Kind: NotSupported, Field: "id", Value: id, Holder: v.LinkedTo.Volume, Reason: "a linked clone has no backing of its own"}
 	}
 	if v.Provisioning == "" || v.Provisioning == Thin {
+		s := c.datastores[v.Datastore]
+		if more := v.CapacityMB - s.takesMB(v.Disk); more > s.freeMB() {
+			return Disk{}, &Error{Kind: NoSpace, Field: "id", Value: id, Holder: s.Name,
+				Reason: fmt.Sprintf("%d MB are free, %d more are needed", s.freeMB(), more)}
+		}
+		c.discharge(v.Disk)
 		v.Provisioning = EagerZeroedThick
+		c.charge(v.Disk)
 	}
 	return v.Disk.clone(), nil
 }

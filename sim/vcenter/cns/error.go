@@ -50,6 +50,13 @@ const (
 	FileExists Kind = "FileExists"
 	// InvalidPath: no path of a virtual disk on a datastore.
 	InvalidPath Kind = "InvalidPath"
+	// OnHold: provisioning on the datastore is suspended.
+	OnHold Kind = "OnHold"
+	// Incompatible: the datastore can't meet the storage policy.
+	Incompatible Kind = "Incompatible"
+	// RankedLower: the datastore could have taken the volume, another was
+	// selected (a placement only).
+	RankedLower Kind = "RankedLower"
 	// NotSupported: CNS doesn't do this.
 	NotSupported Kind = "NotSupported"
 )

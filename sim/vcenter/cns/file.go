@@ -22,6 +22,11 @@ type File struct {
 
 type file struct{ File }
 
+// disk is the file as a disk, as far as space goes.
+func (f *file) disk() Disk {
+	return Disk{Datastore: f.Datastore, CapacityMB: f.CapacityMB, Provisioning: f.Provisioning}
+}
+
 func noFile(path string) *Error {
 	return &Error{Kind: FileNotFound, Field: "path", Value: path, Reason: "no such virtual disk"}
 }
@@ -65,7 +70,7 @@ func (c *Core) PlanCreateFile(f File) error {
 	if err := c.checkPath(s, f.Path); err != nil {
 		return err
 	}
-	if err := s.takes(f.CapacityMB); err != nil {
+	if err := s.takes(need{capacityMB: f.CapacityMB}); err != nil {
 		return err
 	}
 	return nil
@@ -85,13 +90,13 @@ func (c *Core) CreateFile(now time.Time, f File) (File, error) {
 func (c *Core) putFile(f *file) {
 	c.files[f.Path] = f
 	c.fileIDs[f.ID] = f
-	c.datastores[f.Datastore].usedMB += f.CapacityMB
+	c.charge(f.disk())
 }
 
 func (c *Core) dropFile(f *file) {
 	delete(c.files, f.Path)
 	delete(c.fileIDs, f.ID)
-	c.datastores[f.Datastore].usedMB -= f.CapacityMB
+	c.discharge(f.disk())
 }
 
 // DeleteFile deletes a virtual disk. Errors: FileNotFound.
@@ -118,7 +123,7 @@ func (c *Core) PlanMoveFile(from, datastore, to string) (File, error) {
 		return File{}, err
 	}
 	if datastore != f.Datastore {
-		if err := s.takes(f.CapacityMB); err != nil {
+		if err := s.takes(need{capacityMB: f.CapacityMB}); err != nil {
 			return File{}, err
 		}
 	}
@@ -165,8 +170,9 @@ func (c *Core) ExtendFile(path string, capacityMB int64) (File, error) {
 		return File{}, err
 	}
 	f := c.files[path]
-	c.datastores[f.Datastore].usedMB += capacityMB - f.CapacityMB
+	c.discharge(f.disk())
 	f.CapacityMB = capacityMB
+	c.charge(f.disk())
 	return f.File, nil
 }
 

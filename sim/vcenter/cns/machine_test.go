@@ -149,6 +149,9 @@ func TestMachine(t *testing.T) {
 				_, err := c.DeleteSnapshot(id.Draw(t, "id"), snap.Draw(t, "snap"))
 				return err
 			}),
+			"write": command(func(t *rapid.T) error {
+				return c.Written(id.Draw(t, "id"), rapid.Int64Range(-1, 2000).Draw(t, "mb"))
+			}),
 			"metadata": command(func(t *rapid.T) error {
 				u := MetadataUpdate{Cluster: Cluster{ID: cluster.Draw(t, "cluster")}}
 				if rapid.Bool().Draw(t, "drop") {
@@ -310,7 +313,11 @@ func (c *Core) check(t *rapid.T) {
 			}
 		}
 	}
-	used := map[string]int64{}
+	used, provisioned := map[string]int64{}, map[string]int64{}
+	count := func(d Disk) {
+		used[d.Datastore] += c.datastores[d.Datastore].takesMB(d)
+		provisioned[d.Datastore] += d.CapacityMB
+	}
 	for v := range all {
 		if v.Lost {
 			if _, held := c.attachments[v.ID]; held || len(v.Snapshots)+len(v.Tags) > 0 {
@@ -318,7 +325,7 @@ func (c *Core) check(t *rapid.T) {
 			}
 			continue
 		}
-		used[v.Datastore] += v.CapacityMB
+		count(v.Disk)
 		if at, ok := c.at(v.DiskPath); !ok || at != v {
 			t.Fatalf("%s is not found at %s: %+v", v.ID, v.DiskPath, at)
 		}
@@ -339,7 +346,7 @@ func (c *Core) check(t *rapid.T) {
 		}
 	}
 	for path, f := range c.files {
-		used[f.Datastore] += f.CapacityMB
+		count(f.disk())
 		if f.Path != path || c.fileIDs[f.ID] != f || len(c.files) != len(c.fileIDs) {
 			t.Fatalf("files %v, by id %v", c.files, c.fileIDs)
 		}
@@ -353,8 +360,11 @@ func (c *Core) check(t *rapid.T) {
 		}
 	}
 	for id, s := range c.datastores {
-		if s.usedMB != used[id] || s.freeMB() < 0 {
-			t.Fatalf("%s: account says %d, sum is %d, free %d", id, s.usedMB, used[id], s.freeMB())
+		if s.usedMB != used[id] || s.provisionedMB != provisioned[id] {
+			t.Fatalf("%s: account says %d of %d, sum is %d of %d", id, s.usedMB, s.provisionedMB, used[id], provisioned[id])
+		}
+		if sp, _ := c.Space(id); sp.FreeMB < 0 || sp.FreeMB > sp.CapacityMB || sp.UncommittedMB < 0 || sp.UncommittedMB > s.provisionedMB {
+			t.Fatalf("%s: %+v", id, sp)
 		}
 	}
 	if n := len(c.Volumes()); n != len(c.volumes) || n+c.dead != len(c.order) {

@@ -37,7 +37,7 @@ func (c *Core) PlanRelocate(s RelocateSpec) (Disk, error) {
 	if from := c.datastores[v.Datastore]; from.Inaccessible {
 		return Disk{}, &Error{Kind: Inaccessible, Field: "volumeId", Value: s.Disk, Holder: from.Name, Reason: "the datastore of the disk is not accessible"}
 	}
-	if err := to.takes(v.CapacityMB); err != nil {
+	if err := to.takes(need{capacityMB: v.CapacityMB}); err != nil {
 		err.Field = "datastore"
 		return Disk{}, err
 	}

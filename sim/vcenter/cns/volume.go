@@ -57,11 +57,19 @@ type Datastore struct {
 	URL        string
 	CapacityMB int64
 	// ReservedMB is what others than CNS take of the capacity.
-	ReservedMB   int64
+	ReservedMB int64
+	// Thick: a disk takes its whole size when it is made.
+	Thick        bool
 	Inaccessible bool
 	// Maintenance: the datastore takes no new volumes.
 	Maintenance bool
-	// Hosts that mount it; empty means all.
+	// Suspended: an administrator let CNS make no more volumes there.
+	Suspended bool
+	// NoDisks: its type takes no first class disks.
+	NoDisks bool
+	// FileServers export shares of it; without any it holds no file volumes.
+	FileServers []string
+	// Hosts that reach it; empty means all.
 	Hosts []string
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,6 +79,7 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 		return refuse(err)
 	}
 	f.inv.refresh(c)
+	spec.Incompatible = f.incompatible(spec.PolicyID)
 	if spec.DiskID == "" && !spec.CallerID {
 		spec.ID = f.newVolumeID(spec.Name)
 	}
@@ -146,14 +148,19 @@ func (f *Face) newVolumeID(name string) string {
 	}
 }
 
-func placements(op string, ps []cns.Placement) []cnstypes.CnsPlacementResult {
-	var out []cnstypes.CnsPlacementResult
-	for _, p := range ps {
-		r := cnstypes.CnsPlacementResult{Datastore: vim.ManagedObjectReference{Type: "Datastore", Value: p.Datastore}}
-		if p.Err != nil {
-			r.PlacementFaults = []*vim.LocalizedMethodFault{wire(op, p.Err)}
+// incompatible asks which datastores can't meet a storage policy, and why.
+func (f *Face) incompatible(policy string) map[string]string {
+	if policy == "" || f.cfg.Compatible == nil {
+		return nil
+	}
+	f.inv.mu.Lock()
+	refs := slices.Clone(f.inv.datastores)
+	f.inv.mu.Unlock()
+	out := map[string]string{}
+	for _, ds := range refs {
+		if why := f.cfg.Compatible(policy, ds.Value); why != "" {
+			out[ds.Value] = why
 		}
-		out = append(out, r)
 	}
 	return out
 }

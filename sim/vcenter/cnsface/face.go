@@ -87,6 +87,12 @@ type Config struct {
 	DenseSlots bool
 	// Policies are the storage policy ids that exist; nil accepts all.
 	Policies func(id string) bool
+	// Compatible says why a datastore can't meet a storage policy, "" when it
+	// can; nil: all can.
+	Compatible func(policy, datastore string) string
+	// Storage tells what the inventory doesn't about a datastore, by managed
+	// object id; nil: nothing.
+	Storage func(datastore string) Storage
 	// OnTask wraps the work of a task: it must call commit to have it done,
 	// and may return another error than commit's: a *TaskFault, ErrLost, or
 	// any other, which becomes a task error. commit's error is the refusal of

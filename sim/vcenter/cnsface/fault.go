@@ -132,7 +132,9 @@ func cause(e *cns.Error) *vim.LocalizedMethodFault {
 		f := &vim.InaccessibleDatastore{}
 		f.Name = e.Holder
 		return local(f, fmt.Sprintf("Datastore '%s' is not accessible.", e.Holder))
-	case cns.Maintenance:
+	case cns.Incompatible:
+		return local(&vim.NotSupported{}, e.Reason)
+	case cns.Maintenance, cns.OnHold:
 		return local(&vim.InvalidDatastoreState{DatastoreName: e.Holder}, "Operation cannot be performed due to the current state of the datastore.")
 	case cns.NoController:
 		f := &vim.InvalidController{}

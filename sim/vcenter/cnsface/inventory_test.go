@@ -127,7 +127,9 @@ func TestSuspended(t *testing.T) {
 // TestWatchers: who watches a VM or a datastore sees what CNS does to it.
 func TestWatchers(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newLab(t, func(c *cnsface.Config) {
+		c.Storage = func(string) cnsface.Storage { return cnsface.Storage{Thick: true} }
+	})
 	var ds mo.Datastore
 	free := func() int64 {
 		t.Helper()

@@ -37,11 +37,14 @@ func (s *slowStore) Grow(id string, size int64) error {
 	return s.Store.Grow(id, size)
 }
 
+// thick is storage whose disks take their size at once.
+func thick(string) Storage { return Storage{Thick: true} }
+
 // TestUndo: what was half done is taken back.
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	store := &slowStore{Store: disk.NewMemory()}
-	f, m := bare(t, Config{Disks: store})
+	f, m := bare(t, Config{Disks: store, Storage: thick})
 	ds := f.inv.datastores[0]
 	_, free, _ := f.core.Datastore(ds.Value)
 	half := free/2 + 1
