@@ -59,7 +59,10 @@ func readOnly(receiver, method string) bool {
 }
 
 func (v *VCenter) guard(ctx *simulator.Context, m *simulator.Method) types.BaseMethodFault {
-	if m.This.Type == "CnsVolumeManager" {
+	if m.This.Type == "CnsVolumeManager" || m.This.Type == "CnsDebugManager" {
+		if !v.face.Offers(m.Name) {
+			return &types.MethodNotFound{Receiver: m.This, Method: m.Name}
+		}
 		return nil
 	}
 	if fileBacked[m.This.Type] && !readOnly(m.This.Type, m.Name) {

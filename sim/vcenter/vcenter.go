@@ -304,7 +304,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	v.svc.RegisterSDK(vslm.New())
 	v.face, err = cnsface.New(cnsface.Config{
 		Seed: cfg.Seed, Disks: cfg.Disks, Hardware: cfg.Hardware, FirstTask: state.NextTask, Latency: cfg.TaskLatency,
-		SnapshotLimit: cfg.SnapshotLimit, DenseSlots: cfg.DenseSlots, Policies: v.policies.exists, Compatible: v.policies.unmet, Storage: v.storage,
+		Version: cfg.Version, SnapshotLimit: cfg.SnapshotLimit, DenseSlots: cfg.DenseSlots, Policies: v.policies.exists, Compatible: v.policies.unmet, Storage: v.storage,
 		OnTask: v.onTask, State: state.CNS, Log: cfg.Log,
 	})
 	if err != nil {

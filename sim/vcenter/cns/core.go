@@ -106,6 +106,16 @@ func (c *Core) Datastore(id string) (d Datastore, freeMB int64, ok bool) {
 	return s.Datastore, s.freeMB(), true
 }
 
+// Datastores returns all datastores, by id.
+func (c *Core) Datastores() []Datastore {
+	out := make([]Datastore, 0, len(c.datastores))
+	for _, s := range c.datastores {
+		out = append(out, s.Datastore)
+	}
+	slices.SortFunc(out, func(a, b Datastore) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
 // Volume returns a copy of a volume. Errors: NotFound.
 func (c *Core) Volume(id string) (Volume, error) {
 	v, ok := c.volumes[id]

@@ -25,6 +25,7 @@ type CreateSpec struct {
 	CapacityMB int64    // ignored with DiskID; 0 with Source means its size
 	Datastores []string // to choose among; empty: among all
 	PolicyID   string
+	Key        Key // encrypts it; ignored with DiskID
 	// Incompatible says by datastore why the storage policy can't be met there.
 	Incompatible map[string]string
 	Metadata     Metadata
@@ -61,7 +62,7 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 	if err := checkMetadata(s.Metadata); err != nil {
 		return Plan{}, err
 	}
-	v := Volume{Disk: Disk{ID: s.ID, Name: s.Name, CapacityMB: s.CapacityMB, PolicyID: s.PolicyID}, Metadata: s.Metadata.clone()}
+	v := Volume{Disk: Disk{ID: s.ID, Name: s.Name, CapacityMB: s.CapacityMB, PolicyID: s.PolicyID, Key: s.Key}, Metadata: s.Metadata.clone()}
 	for i := range v.Metadata.Entities {
 		if v.Metadata.Entities[i].Cluster == "" {
 			v.Metadata.Entities[i].Cluster = v.Metadata.Cluster.ID
@@ -88,6 +89,10 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 		if v.CapacityMB != src.CapacityMB {
 			return Plan{}, &Error{Kind: InvalidArgument, Field: "capacityInMb", Value: fmt.Sprint(v.CapacityMB),
 				Reason: fmt.Sprintf("the snapshot has %d MB", src.CapacityMB)}
+		}
+		// Unverified: what is made of an encrypted disk is encrypted likewise.
+		if v.Key == (Key{}) {
+			v.Key = c.volumes[s.Source.Volume].Key
 		}
 		home := c.volumes[s.Source.Volume].Datastore
 		if len(s.Datastores) > 0 && !slices.Contains(s.Datastores, home) {

@@ -92,17 +92,22 @@ func TestMachine(t *testing.T) {
 				return err
 			}),
 			"unregister": command(func(t *rapid.T) error {
-				_, err := c.Unregister(id.Draw(t, "id"))
+				_, err := c.Unregister(id.Draw(t, "id"), rapid.Bool().Draw(t, "plain"))
 				return err
 			}),
 			"relocate": command(func(t *rapid.T) error {
-				s := RelocateSpec{Disk: id.Draw(t, "id"), Datastore: ds.Draw(t, "ds"), Host: rapid.SampledFrom([]string{"", "host-1"}).Draw(t, "host")}
+				s := RelocateSpec{Disk: id.Draw(t, "id"), Datastore: ds.Draw(t, "ds"), Hosts: []string{rapid.SampledFrom([]string{"host-1", "host-2"}).Draw(t, "host")}}
 				_, err := c.Relocate(s)
 				return err
 			}),
 			"flags": command(func(t *rapid.T) error {
 				flag := rapid.SampledFrom(append([]string{"neither"}, FlagNames...))
 				_, err := c.SetFlags(id.Draw(t, "id"), rapid.SliceOfN(flag, 0, 2).Draw(t, "flags"), rapid.Bool().Draw(t, "on"))
+				return err
+			}),
+			"crypt": command(func(t *rapid.T) error {
+				what := rapid.SampledFrom([]Crypt{Encrypt, Decrypt, ShallowRecrypt, DeepRecrypt}).Draw(t, "what")
+				_, err := c.Crypt(id.Draw(t, "id"), what, Key{ID: rapid.SampledFrom([]string{"", "key"}).Draw(t, "key")})
 				return err
 			}),
 			"policy": command(func(t *rapid.T) error {

@@ -1,13 +1,15 @@
 package cns
 
+import "slices"
+
 // RelocateSpec says where a disk shall go.
 type RelocateSpec struct {
 	Disk      string // id, of a volume or another first class disk
 	Datastore string
 	PolicyID  string // empty: the disk keeps the one that it has
-	// Host that must reach the new datastore: that of the VM which holds the
-	// disk. Empty: none.
-	Host string
+	// Hosts that must reach the new datastore: those of the VMs which hold the
+	// disk.
+	Hosts []string
 }
 
 // PlanRelocate checks whether Relocate would succeed, and says what the disk
@@ -31,7 +33,7 @@ func (c *Core) PlanRelocate(s RelocateSpec) (Disk, error) {
 		return Disk{}, &Error{Kind: NotSupported, Field: "volumeId", Value: s.Disk, Holder: v.LinkedTo.Volume, Reason: "a linked clone stays with its snapshot"}
 	case len(c.clones[s.Disk]) > 0:
 		return Disk{}, &Error{Kind: InUse, Field: "volumeId", Value: s.Disk, Holder: c.oneClone(s.Disk), Reason: "linked clones share blocks with the disk"}
-	case s.Host != "" && !to.Mounts(s.Host):
+	case slices.ContainsFunc(s.Hosts, func(h string) bool { return !to.Mounts(h) }):
 		return Disk{}, &Error{Kind: Inaccessible, Field: "datastore", Value: s.Datastore, Holder: to.Name, Reason: "the host of the VM that holds the disk doesn't reach it"}
 	}
 	if from := c.datastores[v.Datastore]; from.Inaccessible {

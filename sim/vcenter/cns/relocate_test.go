@@ -11,7 +11,7 @@ func TestRelocate(t *testing.T) {
 	must[Plan](t)(c.Create(epoch, s))
 	must[Snapshot](t)(c.CreateSnapshot(epoch, "a", "s1", ""))
 	must[Attachment](t)(c.Attach(AttachSpec{Volume: "a", VM: vm("vm-1")}))
-	must[Disk](t)(c.Relocate(RelocateSpec{Disk: "a", Datastore: "ds-2", Host: "host-1"}))
+	must[Disk](t)(c.Relocate(RelocateSpec{Disk: "a", Datastore: "ds-2", Hosts: []string{"host-1"}}))
 	v := must[Volume](t)(c.Volume("a"))
 	if v.Datastore != "ds-2" || v.DiskPath != "[two] fcd/a.vmdk" || v.PolicyID != "gold" || len(v.Snapshots) != 1 {
 		t.Errorf("moved: %+v", v)
@@ -39,7 +39,7 @@ func TestUnregister(t *testing.T) {
 	must[Plan](t)(c.Create(epoch, spec("a", 10, "ds-1")))
 	must[Snapshot](t)(c.CreateSnapshot(epoch, "a", "s1", ""))
 	must[Disk](t)(c.SetFlags("a", []string{"enableChangedBlockTracking"}, true))
-	must[Disk](t)(c.Unregister("a"))
+	must[Disk](t)(c.Unregister("a", false))
 	if d, registered, err := c.Disk("a"); err != nil || registered || len(d.Snapshots) != 1 || !d.Flags.ChangedBlockTracking {
 		t.Errorf("left: %+v %v %v", d, registered, err)
 	}

@@ -1,7 +1,9 @@
 package cns
 
+import "fmt"
+
 // PlanUnregister checks whether Unregister would succeed.
-func (c *Core) PlanUnregister(id string) (Volume, error) {
+func (c *Core) PlanUnregister(id string, plain bool) (Volume, error) {
 	v, ok := c.live(id)
 	if !ok {
 		return Volume{}, c.unknown(id)
@@ -11,19 +13,36 @@ func (c *Core) PlanUnregister(id string) (Volume, error) {
 	if a, ok := c.Attachment(id); ok {
 		return Volume{}, &Error{Kind: InvalidState, Field: "volumeId", Value: id, Holder: a.VM, Reason: "a VM holds the volume"}
 	}
+	if !plain {
+		return v.clone(), nil
+	}
+	if v.LinkedTo != nil {
+		return Volume{}, &Error{Kind: NotSupported, Field: "volumeId", Value: id, Holder: v.LinkedTo.Volume, Reason: "a linked clone has no backing of its own"}
+	}
+	if n := len(v.Snapshots); n > 0 {
+		return Volume{}, &Error{Kind: HasSnapshots, Field: "volumeId", Value: id, Holder: v.Snapshots[n-1].ID,
+			Reason: fmt.Sprintf("the volume has %d snapshots", n)}
+	}
 	return v.clone(), nil
 }
 
 // Unregister makes CNS forget a volume. Its disk stays with all that it has,
-// snapshots too, and Create can register it again. Errors: NotFound,
-// NotRegistered, InvalidState (a VM holds it).
-func (c *Core) Unregister(id string) (Disk, error) {
-	if _, err := c.PlanUnregister(id); err != nil {
+// snapshots too, and Create can register it again. With plain it is no first
+// class disk any more either. Errors: NotFound, NotRegistered, InvalidState (a
+// VM holds it); with plain HasSnapshots and NotSupported (linked clone).
+func (c *Core) Unregister(id string, plain bool) (Disk, error) {
+	old, err := c.PlanUnregister(id, plain)
+	if err != nil {
 		return Disk{}, err
 	}
 	v := c.volumes[id]
 	c.remove(v)
 	v.Metadata = Metadata{}
 	c.putDisk(v)
-	return v.Disk.clone(), nil
+	if plain {
+		if _, err := c.Demote(id); err != nil { // can't be: it was planned
+			return Disk{}, err
+		}
+	}
+	return old.Disk, nil
 }

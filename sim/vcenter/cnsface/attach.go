@@ -79,7 +79,12 @@ func (f *Face) attach(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 	f.mu.Lock()
 	v, _ := f.core.Volume(id)
 	a, addController, err := f.core.PlanAttach(spec)
+	before, attached := f.core.AttachmentAt(id, s.Vm.Value)
 	f.mu.Unlock()
+	if attached && f.release.atLeast(release91) {
+		r.DiskUUID = before.DiskUUID // the reply to the first call may have been lost
+		return batch(r), nil
+	}
 	if err != nil {
 		return refuse(err)
 	}

@@ -3,6 +3,7 @@ package cnsface
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"path"
 	"slices"
@@ -180,8 +181,11 @@ func (f *Face) createSpec(s cnstypes.CnsVolumeCreateSpec) (cns.CreateSpec, error
 	}
 	spec.CapacityMB = details.CapacityInMb
 	switch {
+	case details.BackingDiskId != "" && details.BackingDiskUrlPath != "":
+		// kubernetes-sigs/vsphere-csi-driver#4210.
+		return spec, &cns.Error{Kind: cns.InvalidArgument, Field: "backingDiskId", Value: details.BackingDiskId, Reason: "can't go with backingDiskUrlPath"}
 	case details.BackingDiskId != "":
-		spec.DiskID = details.BackingDiskId
+		spec.DiskID, spec.Again = details.BackingDiskId, f.release.atLeast(release91)
 	case details.BackingDiskUrlPath != "":
 		id, err := diskOfURL(details.BackingDiskUrlPath)
 		if err != nil {
@@ -192,13 +196,27 @@ func (f *Face) createSpec(s cnstypes.CnsVolumeCreateSpec) (cns.CreateSpec, error
 	for _, ds := range s.Datastores {
 		spec.Datastores = append(spec.Datastores, ds.Value)
 	}
-	for _, p := range s.Profile {
-		if d, ok := p.(*vim.VirtualMachineDefinedProfileSpec); ok && d != nil {
-			spec.PolicyID = d.ProfileId
-		}
+	policy, err := f.policyOf(s.Profile)
+	if err != nil {
+		return spec, err
 	}
-	if spec.PolicyID != "" && f.cfg.Policies != nil && !f.cfg.Policies(spec.PolicyID) {
-		return spec, &cns.Error{Kind: cns.InvalidArgument, Field: "profile", Value: spec.PolicyID, Reason: "no such storage policy"}
+	spec.PolicyID = policy
+	switch x := s.CreateSpec.(type) {
+	case nil:
+	case *cnstypes.CnsBlockCreateSpec:
+		if x == nil || x.CryptoSpec == nil {
+			break
+		}
+		what, key, err := cryptOf(x.CryptoSpec)
+		if err == nil && what != "" && (what != cns.Encrypt || key.ID == "") {
+			err = &cns.Error{Kind: cns.InvalidArgument, Field: "cryptoSpec", Value: string(what), Reason: "a new volume can only be encrypted, with a key"}
+		}
+		if err != nil {
+			return spec, err
+		}
+		spec.Key = key
+	default:
+		return spec, &cns.Error{Kind: cns.InvalidArgument, Field: "createSpec", Value: fmt.Sprintf("%T", x), Reason: "a block volume takes CnsBlockCreateSpec"}
 	}
 	if s.VolumeId != nil && s.VolumeId.Id != "" {
 		if !isUUID(s.VolumeId.Id) {
@@ -209,14 +227,11 @@ func (f *Face) createSpec(s cnstypes.CnsVolumeCreateSpec) (cns.CreateSpec, error
 	switch src := s.VolumeSource.(type) {
 	case nil:
 	case *cnstypes.CnsSnapshotVolumeSource:
-		if src.LinkedClone {
-			return spec, &cns.Error{Kind: cns.NotSupported, Field: "volumeSource.linkedClone", Value: "true", Reason: "linked clones are not simulated"}
-		}
+		spec.Linked = src.LinkedClone
 		spec.Source = &cns.Source{Volume: src.VolumeId.Id, Snapshot: src.SnapshotId.Id}
 	default:
 		return spec, &cns.Error{Kind: cns.InvalidArgument, Field: "volumeSource", Reason: "allowed is CnsSnapshotVolumeSource"}
 	}
-	var err error
 	spec.Metadata, err = metadata(s.Metadata)
 	return spec, err
 }

@@ -85,6 +85,9 @@ type Config struct {
 	// DenseSlots has CNS use all 64 places of a paravirtual SCSI controller
 	// instead of 15: 256 disks of a VM.
 	DenseSlots bool
+	// Version of the vCenter, which decides what CNS offers and how it answers;
+	// empty means 8.0.3.
+	Version string
 	// Policies are the storage policy ids that exist; nil accepts all.
 	Policies func(id string) bool
 	// Compatible says why a datastore can't meet a storage policy, "" when it
@@ -109,6 +112,8 @@ type Face struct {
 	cfg Config
 	log *slog.Logger
 	ids ids
+
+	release release
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -136,13 +141,20 @@ func New(cfg Config) (*Face, error) {
 	if cfg.SnapshotLimit < 0 {
 		return nil, fmt.Errorf("cnsface: SnapshotLimit is %d, allowed are 0 and more", cfg.SnapshotLimit)
 	}
+	if cfg.Version == "" {
+		cfg.Version = "8.0.3"
+	}
+	r, err := releaseOf(cfg.Version)
+	if err != nil {
+		return nil, err
+	}
 	if cfg.KeepTasks == 0 {
 		cfg.KeepTasks = 1000
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	f := &Face{cfg: cfg, log: cfg.Log, core: cns.New(cfg.SnapshotLimit)}
+	f := &Face{cfg: cfg, log: cfg.Log, core: cns.New(cfg.SnapshotLimit), release: r}
 	f.ids.seed = cfg.Seed
 	f.tasks.last = firstTaskNumber + cfg.FirstTask
 	f.ctx, f.cancel = context.WithCancel(context.Background())

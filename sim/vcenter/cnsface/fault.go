@@ -67,6 +67,12 @@ var failing = map[string]string{
 	"CnsExtendVolume":    "Failed to extend disk",
 	"CnsCreateSnapshots": "Failed to create snapshot",
 	"CnsDeleteSnapshots": "Failed to delete snapshot",
+
+	"CnsRelocateVolume":       "Failed to relocate disk",
+	"CnsReconfigVolumePolicy": "Failed to update the policy of the disk",
+	"CnsUnregisterVolume":     "Failed to unregister volume",
+	"CnsSyncVolume":           "Failed to sync volume",
+	"CnsUpdateVolumeCrypto":   "Failed to update the encryption of the disk",
 }
 
 // wire maps a refusal of the core, or a failure of disks or hardware, to the
@@ -142,6 +148,8 @@ func cause(e *cns.Error) *vim.LocalizedMethodFault {
 			f.ControllerKey = int32(n)
 		}
 		return local(f, fmt.Sprintf("Device '0' is referring to a nonexisting controller '%d'.", f.ControllerKey))
+	case cns.NoSlot:
+		return local(&vim.MissingController{}, "The virtual machine is missing a SCSI controller with a free slot.")
 	case cns.HasSnapshots, cns.Limit:
 		return local(&vim.InvalidState{}, e.Reason)
 	}

@@ -42,6 +42,7 @@ func (f *Face) install(s *simulator.Service) error {
 	r.Namespace = govcns.Namespace
 	r.Path = govcns.Path
 	r.Put(&manager{govcns.CnsVolumeManagerInstance, f})
+	r.Put(&debugManager{govcns.CnsDebugManagerInstance, f})
 	s.RegisterSDK(r)
 	return nil
 }

@@ -335,6 +335,29 @@ func (i *inventory) resize(c *simulator.Context, m machine, v cns.Volume) {
 	})
 }
 
+// move shows in a VM's hardware where the disk lies now.
+func (i *inventory) move(c *simulator.Context, m machine, d cns.Disk) {
+	c.WithLock(m.obj, func() {
+		devices := slices.Clone(m.obj.Config.Hardware.Device)
+		for n, x := range devices {
+			disk, ok := x.(*vim.VirtualDisk)
+			if !ok || disk.VDiskId == nil || disk.VDiskId.Id != d.ID {
+				continue
+			}
+			b, ok := disk.Backing.(*vim.VirtualDiskFlatVer2BackingInfo)
+			if !ok {
+				continue
+			}
+			moved, backing := *disk, *b // whoever reads the old ones goes on undisturbed
+			backing.FileName = d.DiskPath
+			backing.Datastore = &vim.ManagedObjectReference{Type: "Datastore", Value: d.Datastore}
+			moved.Backing = &backing
+			devices[n] = &moved
+		}
+		i.setDevices(c, m.obj, devices)
+	})
+}
+
 func (i *inventory) setDevices(c *simulator.Context, vm *simulator.VirtualMachine, devices []vim.BaseVirtualDevice) {
 	var disks int32
 	for _, d := range devices {

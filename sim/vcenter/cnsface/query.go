@@ -115,6 +115,9 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 			DatastoreAccessibilityStatus: health[i],
 			HealthStatus:                 health[i],
 		}
+		if f.release.atLeast(release92) {
+			w.ChangedBlockTracking = cnstypes.CnsVolumeCBTStatus(v.CBT())
+		}
 		choose(&w, selection)
 		res.Volumes = append(res.Volumes, w)
 	}
@@ -172,6 +175,7 @@ func filterOf(b cnstypes.BaseCnsQueryFilter, paged bool) (cns.Filter, cns.Cursor
 	for _, l := range f.Labels {
 		out.Labels = append(out.Labels, cns.Label{Key: l.Key, Value: l.Value})
 	}
+	out.CBT = string(f.ChangedBlockTracking)
 	out.Names, out.Clusters, out.PolicyID = f.Names, f.ContainerClusterIds, f.StoragePolicyId
 	out.Compliance, out.Accessibility, out.Health = f.ComplianceStatus, f.DatastoreAccessibilityStatus, f.HealthStatus
 	if k, ok := b.(*cnstypes.CnsKubernetesQueryFilter); ok {
@@ -241,6 +245,7 @@ func (f *Face) info(id string) (*cnstypes.CnsBlockVolumeInfo, error) {
 	}
 	b := &vim.BaseConfigInfoDiskFileBackingInfo{ProvisioningType: string(vim.BaseConfigInfoDiskFileBackingInfoProvisioningTypeThin)}
 	b.FilePath, b.BackingObjectId = v.DiskPath, v.ID
+	b.KeyId = cryptoKey(v.Key)
 	b.Datastore = vim.ManagedObjectReference{Type: "Datastore", Value: v.Datastore}
 	o := vim.VStorageObject{Config: vim.VStorageObjectConfigInfo{CapacityInMB: v.CapacityMB, ConsumptionType: []string{"disk"}}}
 	o.Config.Id = vim.ID{Id: v.ID}

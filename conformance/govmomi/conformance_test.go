@@ -1,0 +1,229 @@
+// Package conformance runs VMware's own tests of CNS, unchanged, against
+// `csilab serve`.
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vmware/govmomi"
+	"github.com/vmware/govmomi/pbm"
+	"github.com/vmware/govmomi/vim25/soap"
+)
+
+// csilab is the binary under test, vmware that of govmomi's package cns with
+// its tests.
+var csilab, vmware string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "csilab-conformance-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		csilab = filepath.Join(dir, "csilab")
+		build := exec.Command("go", "build", "-o", csilab, "./cmd/csilab")
+		build.Dir = filepath.Join("..", "..")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build csilab: %v\n%s", err, out)
+			return 1
+		}
+		vmware = filepath.Join(dir, "cns.test")
+		if out, err := exec.Command("go", "test", "-c", "-o", vmware, "github.com/vmware/govmomi/cns").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the tests of govmomi/cns: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// TestVMware runs cns/client_test.go once for each set of its switches. What
+// is not named in want has to pass.
+func TestVMware(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		version string
+		serve   []string // further flags of csilab serve
+		env     []string // further variables of the test, with $POLICY_ID
+		want    map[string]string
+	}{
+		{
+			name: "9.2.0", version: "9.2.0",
+		},
+		{
+			// Three of the tests skip themselves below 9.1. TestClient can't
+			// pass there at any vCenter: see README.md.
+			name: "8.0.3", version: "8.0.3",
+			want: map[string]string{"TestClient": "FAIL", "TestUnregisterVolume": "SKIP", "TestHandleCnsNotRegisteredFault": "SKIP", "TestBlockVolumeCBT": "SKIP"},
+		},
+		{
+			name: "9.2.0 transactions", version: "9.2.0", env: []string{"CNS_RUN_TRANSACTION_TESTS=true"},
+		},
+		{
+			name: "9.2.0 relocate", version: "9.2.0", env: []string{"CNS_MIGRATION_DATASTORE=$DATASTORE2"},
+		},
+		{
+			name: "9.2.0 policy", version: "9.2.0", env: []string{"CNS_SPBM_POLICY_ID_4_RECONFIG=$POLICY_ID"},
+		},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			lab := serve(t, x.version, x.serve...)
+			env := lab.cnsEnv()
+			for _, kv := range x.env {
+				kv = strings.ReplaceAll(kv, "$DATASTORE2", lab["CSILAB_DATASTORE2"])
+				if strings.Contains(kv, "$POLICY_ID") {
+					kv = strings.ReplaceAll(kv, "$POLICY_ID", lab.policyID(t))
+				}
+				env = append(env, kv)
+			}
+			tests := []string{"TestClient", "TestUnregisterVolume", "TestHandleCnsNotRegisteredFault", "TestBlockVolumeCBT"}
+			got, said := run(t, tests, env)
+			for _, name := range tests {
+				want := x.want[name]
+				if want == "" {
+					want = "PASS"
+				}
+				if got[name] != want {
+					t.Errorf("%s: %s, want %s\n%s", name, got[name], want, tail(said[name], 1500))
+				}
+			}
+		})
+	}
+}
+
+// environment is what csilab serve writes for clients.
+type environment map[string]string
+
+// serve starts csilab serve and stops it with the test.
+func serve(t *testing.T, version string, flags ...string) environment {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "lab.env")
+	cmd := exec.Command(csilab, append([]string{"serve", "--env", file, "--vcenter-version", version}, flags...)...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := <-ended; err != nil {
+			t.Errorf("csilab serve: %v\n%s", err, out.String())
+		}
+	})
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if e, err := readEnv(file); err == nil {
+			return e
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("csilab serve ended: %v\n%s", err, out.String())
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatalf("csilab serve wrote no environment\n%s", out.String())
+		}
+	}
+}
+
+// readEnv reads NAME=value lines.
+func readEnv(path string) (environment, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	e := environment{}
+	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+		if k, v, ok := strings.Cut(s.Text(), "="); ok {
+			e[k] = strings.Trim(v, "'")
+		}
+	}
+	return e, nil
+}
+
+// cnsEnv maps the variables to those of VMware's test.
+func (e environment) cnsEnv() []string {
+	return []string{
+		"CNS_VC_URL=" + e["CSILAB_VCENTER_URL"],
+		"CNS_DATACENTER=" + e["CSILAB_DATACENTER"],
+		"CNS_DATASTORE=" + e["CSILAB_DATASTORE"],
+		"CNS_DATASTORE2=" + e["CSILAB_DATASTORE2"],
+		"CNS_RESOURCE_POOL_PATH=" + e["CSILAB_RESOURCE_POOL"],
+		"CNS_SPBM_PROFILE_NAME=" + e["CSILAB_POLICY"],
+	}
+}
+
+// client logs in.
+func (e environment) client(t *testing.T) *govmomi.Client {
+	t.Helper()
+	u, err := url.Parse(e["CSILAB_VCENTER_URL"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := govmomi.NewClient(t.Context(), u, true)
+	if err != nil {
+		t.Fatal(soap.ToVimFault(err), err)
+	}
+	return c
+}
+
+// policyID finds the id of the storage policy that all datastores satisfy.
+func (e environment) policyID(t *testing.T) string {
+	t.Helper()
+	c := e.client(t)
+	p, err := pbm.NewClient(t.Context(), c.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := p.ProfileIDByName(t.Context(), e["CSILAB_POLICY"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// run runs tests of VMware's package and returns what became of each: PASS,
+// FAIL, SKIP, or "" when it didn't run; and what each of them said.
+func run(t *testing.T, tests []string, env []string) (results, said map[string]string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), vmware, "-test.v", "-test.timeout=2m", "-test.run=^("+strings.Join(tests, "|")+")$")
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir = t.TempDir()
+	out, err := cmd.CombinedOutput()
+	results, said = map[string]string{}, map[string]string{}
+	current := ""
+	for _, line := range strings.Split(string(out), "\n") {
+		if name, ok := strings.CutPrefix(line, "=== RUN   "); ok {
+			current = name
+		}
+		if state, rest, ok := strings.Cut(strings.TrimPrefix(line, "--- "), ": "); ok && strings.HasPrefix(line, "--- ") {
+			name, _, _ := strings.Cut(rest, " ")
+			results[name] = state
+		}
+		said[current] += line + "\n"
+	}
+	if len(results) == 0 {
+		t.Fatalf("%s: %v\n%s", vmware, err, tail(string(out), 4000))
+	}
+	return results, said
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
