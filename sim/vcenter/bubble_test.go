@@ -115,3 +115,27 @@ func TestInABubble(t *testing.T) {
 		}
 	}
 }
+
+// bubble starts a vCenter in the bubble that the caller is in, and logs in.
+func bubble(ctx context.Context, t *testing.T, cfg vcenter.Config) (*vcenter.VCenter, *govmomi.Client) {
+	t.Helper()
+	n := transport.NewMemory()
+	l, err := n.Listen("tcp", "127.0.0.1:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Listener = l
+	if cfg.Nodes == nil {
+		cfg.Nodes = []vcenter.Node{{Name: "node-1"}, {Name: "node-2"}}
+	}
+	v, err := vcenter.New(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := memoryClient(ctx, n, v.URL())
+	if err != nil {
+		v.Close()
+		t.Fatal(err)
+	}
+	return v, c
+}

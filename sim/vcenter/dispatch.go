@@ -257,9 +257,6 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 			end := v.sessions.begin(s)
 			res = v.call(r, s)
 			end()
-			if strings.HasPrefix(r.method.Name, "Cns") {
-				v.causes.note(res, fault.CauseOf(ctx))
-			}
 			return faultError(res)
 		})
 		switch {

@@ -3,6 +3,7 @@ package vcenter
 import (
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
@@ -137,9 +138,9 @@ func (c check) value(x reflect.Value, field string, depth int) types.BaseMethodF
 }
 
 // required says whether an element without omitempty has to be there: govmomi
-// leaves the tag out for optional booleans and numbers too, which are pointers.
+// leaves the tag out for optional booleans, numbers and times too, which are pointers.
 func required(x reflect.Value) bool {
-	return x.Kind() == reflect.Interface || x.Kind() == reflect.Pointer && x.Type().Elem().Kind() == reflect.Struct
+	return x.Kind() == reflect.Interface || x.Kind() == reflect.Pointer && x.Type().Elem().Kind() == reflect.Struct && x.Type().Elem() != reflect.TypeFor[time.Time]()
 }
 
 func (v *VCenter) resolve(ctx *simulator.Context, ref types.ManagedObjectReference, field string) types.BaseMethodFault {

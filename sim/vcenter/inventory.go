@@ -44,7 +44,6 @@ type inventory struct {
 	labels     map[ref]string                       // of datastores
 	vms        map[string]*simulator.VirtualMachine // by node name
 	byUUID     map[string]*simulator.VirtualMachine // by BIOS uuid
-	tasks      int64                                // of VMs, so far
 }
 
 // licences guards vcsim's one package variable that a starting vCenter
@@ -410,6 +409,17 @@ func (v *VCenter) devices(node string, ds *simulator.Datastore) []types.BaseVirt
 func pageUUID(id [16]byte) string {
 	id[0], id[1], id[2], id[3] = 0x60, 0x00, 0xc2, 0x90|id[3]&0x0f
 	return dashed(id)
+}
+
+// sweepBuild forgets the tasks by which vcsim built the inventory.
+func (v *VCenter) sweepBuild() {
+	ctx := v.internal()
+	for _, t := range v.vim.AllReference("Task") {
+		v.vim.Remove(ctx, t.Reference())
+	}
+	for _, e := range v.vim.All("") {
+		e.Entity().RecentTask = nil
+	}
 }
 
 // finished waits until a task of vcsim has ended. Only build uses it: what

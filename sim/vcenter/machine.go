@@ -1,6 +1,7 @@
 package vcenter
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/csilab/csilab/sim/vcenter/task"
 )
 
 // machine answers the methods of a VM that change its power or remove it.
@@ -23,61 +26,46 @@ type machine struct {
 // Reference implements mo.Reference.
 func (m *machine) Reference() ref { return m.Self }
 
-// task runs an operation and makes a task of it that has ended: none of them
-// takes time, and the dispatcher holds the VM's lock. vcsim's own tasks run in
-// a goroutine that nothing protects and race with its task history.
-func (m *machine) task(name string, run func() types.BaseMethodFault) ref {
-	t := &endedTask{}
-	m.v.mu.Lock()
-	m.v.inv.tasks++
-	// Numbers of CNS tasks are far below.
-	t.Self = ref{Type: "Task", Value: fmt.Sprintf("task-%d", 100_000_000+m.v.epoch*100_000+m.v.inv.tasks)}
-	m.v.mu.Unlock()
-	now := time.Now()
-	t.Info = types.TaskInfo{
-		Key: t.Self.Value, Task: t.Self, Name: strings.ToUpper(name[:1]) + name[1:] + "VM_Task", DescriptionId: "VirtualMachine." + name,
-		Entity: &m.Self, EntityName: m.Name, State: types.TaskInfoStateSuccess, QueueTime: now, StartTime: &now, CompleteTime: &now,
-		Reason: &types.TaskReasonUser{},
-	}
-	if f := run(); f != nil {
-		t.Info.State = types.TaskInfoStateError
-		t.Info.Error = &types.LocalizedMethodFault{Fault: f, LocalizedMessage: textOf(f)}
-	}
-	m.v.vim.Put(t)
-	return t.Self
+// task runs an operation on the VM as a task of a method of the API.
+func (m *machine) task(ctx *simulator.Context, op string, run func(*simulator.Context) types.BaseMethodFault) ref {
+	id := strings.TrimSuffix(strings.TrimSuffix(op, "_Task"), "VM")
+	return m.v.startTask(ctx, m.VirtualMachine, task.Job{
+		Call: task.Call{Op: op, VM: m.Self.Value}, Entity: m.Self, EntityName: m.Name,
+		Name: op, DescriptionID: "VirtualMachine." + lower(id),
+	}, func(_ context.Context, c *simulator.Context) (types.AnyType, types.BaseMethodFault) {
+		return nil, run(c)
+	})
 }
-
-type endedTask struct{ mo.Task }
 
 // PowerOnVMTask implements PowerOnVM_Task.
 func (m *machine) PowerOnVMTask(ctx *simulator.Context, _ *types.PowerOnVM_Task) soap.HasFault {
-	return &methods.PowerOnVM_TaskBody{Res: &types.PowerOnVM_TaskResponse{Returnval: m.task("powerOn", func() types.BaseMethodFault {
-		return m.power(ctx, types.VirtualMachinePowerStatePoweredOn)
+	return &methods.PowerOnVM_TaskBody{Res: &types.PowerOnVM_TaskResponse{Returnval: m.task(ctx, "PowerOnVM_Task", func(c *simulator.Context) types.BaseMethodFault {
+		return m.power(c, types.VirtualMachinePowerStatePoweredOn)
 	})}}
 }
 
 // PowerOffVMTask implements PowerOffVM_Task.
 func (m *machine) PowerOffVMTask(ctx *simulator.Context, _ *types.PowerOffVM_Task) soap.HasFault {
-	return &methods.PowerOffVM_TaskBody{Res: &types.PowerOffVM_TaskResponse{Returnval: m.task("powerOff", func() types.BaseMethodFault {
-		return m.power(ctx, types.VirtualMachinePowerStatePoweredOff)
+	return &methods.PowerOffVM_TaskBody{Res: &types.PowerOffVM_TaskResponse{Returnval: m.task(ctx, "PowerOffVM_Task", func(c *simulator.Context) types.BaseMethodFault {
+		return m.power(c, types.VirtualMachinePowerStatePoweredOff)
 	})}}
 }
 
 // SuspendVMTask implements SuspendVM_Task.
 func (m *machine) SuspendVMTask(ctx *simulator.Context, _ *types.SuspendVM_Task) soap.HasFault {
-	return &methods.SuspendVM_TaskBody{Res: &types.SuspendVM_TaskResponse{Returnval: m.task("suspend", func() types.BaseMethodFault {
-		return m.power(ctx, types.VirtualMachinePowerStateSuspended)
+	return &methods.SuspendVM_TaskBody{Res: &types.SuspendVM_TaskResponse{Returnval: m.task(ctx, "SuspendVM_Task", func(c *simulator.Context) types.BaseMethodFault {
+		return m.power(c, types.VirtualMachinePowerStateSuspended)
 	})}}
 }
 
 // ResetVMTask implements ResetVM_Task.
 func (m *machine) ResetVMTask(ctx *simulator.Context, _ *types.ResetVM_Task) soap.HasFault {
-	return &methods.ResetVM_TaskBody{Res: &types.ResetVM_TaskResponse{Returnval: m.task("reset", func() types.BaseMethodFault {
+	return &methods.ResetVM_TaskBody{Res: &types.ResetVM_TaskResponse{Returnval: m.task(ctx, "ResetVM_Task", func(c *simulator.Context) types.BaseMethodFault {
 		if s := m.Runtime.PowerState; s != types.VirtualMachinePowerStatePoweredOn {
 			return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOn, ExistingState: s}
 		}
 		now := time.Now()
-		ctx.Update(m.VirtualMachine, []types.PropertyChange{{Name: "runtime.bootTime", Val: now}, {Name: "summary.runtime.bootTime", Val: now}})
+		c.Update(m.VirtualMachine, []types.PropertyChange{{Name: "runtime.bootTime", Val: now}, {Name: "summary.runtime.bootTime", Val: now}})
 		return nil
 	})}}
 }
@@ -107,8 +95,8 @@ func (m *machine) power(ctx *simulator.Context, to types.VirtualMachinePowerStat
 // DestroyTask implements Destroy_Task. Disks that CNS attached stay as
 // volumes: it sets keepAfterDeleteVm.
 func (m *machine) DestroyTask(ctx *simulator.Context, _ *types.Destroy_Task) soap.HasFault {
-	return &methods.Destroy_TaskBody{Res: &types.Destroy_TaskResponse{Returnval: m.task("destroy", func() types.BaseMethodFault {
-		return m.remove(ctx)
+	return &methods.Destroy_TaskBody{Res: &types.Destroy_TaskResponse{Returnval: m.task(ctx, "Destroy_Task", func(c *simulator.Context) types.BaseMethodFault {
+		return m.remove(c)
 	})}}
 }
 

@@ -183,6 +183,8 @@ func (ss *sessions) end(s *session) bool {
 			o.destroy()
 		case simulator.RegisterObject: // a container view
 			ss.v.vim.RemoveHandler(o)
+		case interface{ SessionEnded() }: // a collector of the history of tasks
+			o.SessionEnded()
 		}
 	}
 	return true

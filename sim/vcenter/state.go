@@ -22,7 +22,7 @@ const taskGap = 1_000_000
 type state struct {
 	// Epoch counts starts.
 	Epoch int64 `json:"epoch"`
-	// NextTask is where the numbers of CNS tasks go on.
+	// NextTask is where the numbers of tasks go on.
 	NextTask int64 `json:"nextTask"`
 	// CNS holds volumes and snapshots.
 	CNS *core.State `json:"cns,omitempty"`
@@ -59,7 +59,7 @@ func (v *VCenter) saveState() error {
 	if v.cfg.StateDir == "" {
 		return nil
 	}
-	return v.writeState(state{Epoch: v.epoch + 1, NextTask: v.face.NextTask(), CNS: v.face.State()})
+	return v.writeState(state{Epoch: v.epoch + 1, NextTask: v.tasks.Issued(), CNS: v.face.State()})
 }
 
 func (v *VCenter) writeState(s state) error {

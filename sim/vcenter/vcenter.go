@@ -29,9 +29,9 @@ import (
 	vslm "github.com/vmware/govmomi/vslm/simulator"
 
 	"github.com/csilab/csilab/sim/fault"
-	"github.com/csilab/csilab/sim/ledger"
 	core "github.com/csilab/csilab/sim/vcenter/cns"
 	"github.com/csilab/csilab/sim/vcenter/cnsface"
+	"github.com/csilab/csilab/sim/vcenter/task"
 )
 
 // Node is a node of the cluster: a VM of the same name.
@@ -122,12 +122,17 @@ type Config struct {
 	// one, which StateDir keeps.
 	TLS         bool
 	Certificate *tls.Certificate
-	// TaskLatency of CNS tasks by method; see cnsface.Config.Latency.
+	// TaskLatency is how long tasks take, by method of the API, e.g.
+	// "CnsCreateVolume" or "PowerOffVM_Task"; "" is for all others. None means
+	// no time. See also SetTaskLatency and HoldTasks.
 	TaskLatency map[string]time.Duration
 	// DenseSlots has CNS put 64 disks on a paravirtual SCSI controller instead
 	// of 15, so that a node takes 255 volumes: what pvscsiCtrlr256DiskSupportEnabled
 	// does on a vCenter 8 and later.
 	DenseSlots bool
+	// TaskRetention is how long a finished task can be seen; 0 means ten
+	// minutes, vCenter's default, below 0 for ever. It is a thousand at most.
+	TaskRetention time.Duration
 	// SnapshotLimit per volume; 0 means what vSphere allows, 32.
 	SnapshotLimit int
 	// IdleTimeout ends a session that has made no call for so long; 0 means 30
@@ -238,7 +243,7 @@ type VCenter struct {
 	self     *session // of the lab itself
 	policies *policies
 	rest     *restAPI
-	causes   *causes
+	tasks    *task.Manager
 	face     *cnsface.Face
 
 	url    *url.URL
@@ -264,13 +269,16 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), causes: newCauses(), served: make(chan struct{})}
+	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), served: make(chan struct{})}
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
 			v.cancel()
 			if v.face != nil {
 				v.face.Close()
+			}
+			if v.tasks != nil {
+				v.tasks.Close()
 			}
 			if cfg.Listener != nil {
 				cfg.Listener.Close()
@@ -302,10 +310,17 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	v.policies = newPolicies(v)
 	v.svc.RegisterSDK(v.policies.registry())
 	v.svc.RegisterSDK(vslm.New())
+	v.sweepBuild()
+	v.tasks, err = task.New(v.svc, task.Config{
+		First: state.NextTask, KeepFor: cfg.TaskRetention, Latency: cfg.TaskLatency, OnTask: v.onTask, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	v.face, err = cnsface.New(cnsface.Config{
-		Seed: cfg.Seed, Disks: cfg.Disks, Hardware: cfg.Hardware, FirstTask: state.NextTask, Latency: cfg.TaskLatency,
+		Seed: cfg.Seed, Disks: cfg.Disks, Hardware: cfg.Hardware, Tasks: v.tasks,
 		Version: cfg.Version, SnapshotLimit: cfg.SnapshotLimit, DenseSlots: cfg.DenseSlots, Policies: v.policies.exists, Compatible: v.policies.unmet, Storage: v.storage,
-		OnTask: v.onTask, State: state.CNS, Log: cfg.Log,
+		State: state.CNS, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -477,45 +492,3 @@ func (v *VCenter) Volumes() []core.Volume { return v.face.Volumes() }
 
 // Snapshots returns all snapshots that CNS has.
 func (v *VCenter) Snapshots() []core.Snapshot { return v.face.Snapshots() }
-
-// onTask passes the work of a CNS task through the interceptor as operation
-// task:<method>: phase before stands before the commit, after behind it. An
-// error fails the task (with Fault.Result: the volume's result in a task that
-// succeeds). A dropped one never ends: before it was done or after. The crash
-// of a component does not stop a task.
-func (v *VCenter) onTask(ctx context.Context, c cnsface.TaskCall, commit func(context.Context) error) error {
-	if v.in == nil {
-		return commit(ctx)
-	}
-	call := fault.Call{Hop: ledger.VCenter, Op: "task:" + c.Op, Component: "vcenter", Volume: c.Volume, Snapshot: c.Snapshot, Request: c.Task}
-	if v.in.Ledger != nil {
-		call.Cause = v.causes.take(ctx, c.Task)
-	}
-	if c.VM != "" {
-		call.Node = v.nodeName(ref{Type: "VirtualMachine", Value: c.VM})
-	}
-	var done bool
-	var cerr error
-	err := v.in.Do(ctx, call, func(ctx context.Context) error {
-		done = true
-		cerr = commit(ctx)
-		return cerr
-	})
-	var f *Fault
-	switch {
-	case errors.Is(err, fault.ErrCrashed):
-		if !done {
-			return commit(ctx)
-		}
-		return cerr
-	case errors.Is(err, fault.ErrDrop):
-		return cnsface.ErrLost
-	case errors.As(err, &f):
-		msg := f.Message
-		if msg == "" {
-			msg = textOf(f.Fault)
-		}
-		return &cnsface.TaskFault{Fault: f.Fault, Message: msg, Result: f.Result}
-	}
-	return err
-}

@@ -41,11 +41,14 @@ func TestVirtualTime(t *testing.T) {
 				Metadata:             cnstypes.CnsVolumeMetadata{ContainerCluster: cnstypes.CnsContainerCluster{ClusterId: "k1"}},
 				BackingObjectDetails: &cnstypes.CnsBlockBackingDetails{CnsBackingObjectDetails: cnstypes.CnsBackingObjectDetails{CapacityInMb: 1}}}}})
 		}
-		f.wg.Wait()
+		f.tasks.Wait()
 		if took := time.Since(start); took != 20*time.Minute || len(f.Volumes()) != 5 {
 			t.Errorf("took %v, %d volumes", took, len(f.Volumes()))
 		}
-		state := func(ref vim.ManagedObjectReference) vim.TaskInfoState { return f.inv.vim.Get(ref).(*task).Info.State }
+		state := func(ref vim.ManagedObjectReference) vim.TaskInfoState {
+			info, _ := f.tasks.Info(ref.Value)
+			return info.State
+		}
 		slow := m.CnsExtendVolume(f.request(), &cnstypes.CnsExtendVolume{ExtendSpecs: []cnstypes.CnsVolumeExtendSpec{{VolumeId: volumeID(id), CapacityInMb: 2}}}).(*methods.CnsExtendVolumeBody).Res.Returnval
 		hung := m.CnsQueryAsync(f.request(), &cnstypes.CnsQueryAsync{}).(*methods.CnsQueryAsyncBody).Res.Returnval
 		synctest.Wait()

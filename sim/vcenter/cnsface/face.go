@@ -6,18 +6,16 @@ package cnsface
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"sync"
 	"time"
 
-	vim "github.com/vmware/govmomi/vim25/types"
-
 	"github.com/vmware/govmomi/simulator"
 
 	"github.com/csilab/csilab/sim/vcenter/cns"
+	"github.com/csilab/csilab/sim/vcenter/task"
 )
 
 // Disks holds the content of volumes. Image ids are volume ids, snapshot ids
@@ -40,28 +38,15 @@ type Hardware interface {
 }
 
 // TaskCall is a task that is about to do its work.
-type TaskCall struct {
-	Op       string // API method, e.g. CnsAttachVolume
-	Task     string // task id, e.g. task-1000001
-	Volume   string // volume id, or the name for CnsCreateVolume; "" when the request names none
-	VM       string // managed object id of the VM, for attach and detach
-	Snapshot string
-}
+type TaskCall = task.Call
 
 // ErrLost, returned by Config.OnTask, leaves the task running for ever: its
 // end is never reported.
-var ErrLost = errors.New("cnsface: the end of the task is lost")
+var ErrLost = task.ErrLost
 
-// TaskFault, returned by Config.OnTask, ends the task with a fault.
-type TaskFault struct {
-	Fault   vim.BaseMethodFault
-	Message string // LocalizedMessage
-	// Result puts the fault on the result of the volume, in a task that
-	// succeeds. Otherwise the task itself fails.
-	Result bool
-}
-
-func (f *TaskFault) Error() string { return fmt.Sprintf("%T: %s", f.Fault, f.Message) }
+// TaskFault, returned by Config.OnTask, ends the task with a fault. With Result
+// it is put on the result of the volume, in a task that succeeds.
+type TaskFault = task.Fault
 
 // Config of a face. The zero value serves CNS without content or nodes.
 type Config struct {
@@ -71,15 +56,15 @@ type Config struct {
 	Disks Disks
 	// Hardware plugs disks into nodes; nil plugs none.
 	Hardware Hardware
-	// FirstTask is the number of the first task less one, so that a lab that
-	// is restarted goes on where it was (see Face.NextTask). 0 starts anew.
+	// Tasks runs the tasks. Nil: the face has a manager of its own, made of
+	// the four fields below.
+	Tasks *task.Manager
+	// FirstTask, KeepTasks, Latency and OnTask are First, Keep, Latency and
+	// OnTask of task.Config.
 	FirstTask int64
-	// KeepTasks is how many finished tasks clients can still see; 0 means
-	// 1000. Older ones are gone from the inventory, as on a vCenter after ten
-	// minutes.
 	KeepTasks int
-	// Latency of a task by API method, e.g. "CnsCreateVolume"; none by default.
-	Latency map[string]time.Duration
+	Latency   map[string]time.Duration
+	OnTask    task.Hook
 	// SnapshotLimit per volume; 0 means cns.DefaultSnapshotLimit.
 	SnapshotLimit int
 	// DenseSlots has CNS use all 64 places of a paravirtual SCSI controller
@@ -96,11 +81,6 @@ type Config struct {
 	// Storage tells what the inventory doesn't about a datastore, by managed
 	// object id; nil: nothing.
 	Storage func(datastore string) Storage
-	// OnTask wraps the work of a task: it must call commit to have it done,
-	// and may return another error than commit's: a *TaskFault, ErrLost, or
-	// any other, which becomes a task error. commit's error is the refusal of
-	// the core, or nil. Nil just commits.
-	OnTask func(ctx context.Context, c TaskCall, commit func(context.Context) error) error
 	// State to start from (see Face.State), for a lab that is restarted.
 	State *cns.State
 	// Log for what goes wrong inside; nil drops it.
@@ -127,7 +107,7 @@ type Face struct {
 	volumes keyed // one task at a time per volume
 	vms     keyed // and one reconfiguration at a time per VM
 	deletes deletes
-	tasks   tasks
+	tasks   *task.Manager
 }
 
 // New makes a face. Errors name the field of the configuration.
@@ -148,15 +128,11 @@ func New(cfg Config) (*Face, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.KeepTasks == 0 {
-		cfg.KeepTasks = 1000
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	f := &Face{cfg: cfg, log: cfg.Log, core: cns.New(cfg.SnapshotLimit), release: r}
 	f.ids.seed = cfg.Seed
-	f.tasks.last = firstTaskNumber + cfg.FirstTask
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f, nil
 }
@@ -173,11 +149,14 @@ func (f *Face) Close() {
 	f.mu.Lock() // after this nothing is spawned
 	f.cancel()
 	f.mu.Unlock()
+	if f.tasks != nil {
+		f.tasks.Close()
+	}
 	f.wg.Wait()
 }
 
 // NextTask is what FirstTask has to be for a face that goes on from here.
-func (f *Face) NextTask() int64 { return f.tasks.issued() }
+func (f *Face) NextTask() int64 { return f.tasks.Issued() }
 
 // State is a copy of everything that a face needs to go on after a restart.
 func (f *Face) State() *cns.State {

@@ -95,7 +95,7 @@ func FuzzSOAP(f *testing.F) {
 		if res.Fault() == nil && reflect.ValueOf(res).Elem().FieldByName("Res").IsNil() {
 			panic(method.Name + ": neither result nor fault")
 		}
-		face.wg.Wait()
+		face.tasks.Wait()
 	}
 
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -39,8 +39,8 @@ func (m *manager) volume(t testing.TB, name string) string {
 		Metadata: cnstypes.CnsVolumeMetadata{ContainerCluster: cnstypes.CnsContainerCluster{ClusterId: "k1"}},
 		BackingObjectDetails: &cnstypes.CnsBlockBackingDetails{
 			CnsBackingObjectDetails: cnstypes.CnsBackingObjectDetails{CapacityInMb: 1}}}}}).(*methods.CnsCreateVolumeBody).Res.Returnval
-	m.f.wg.Wait()
-	info := m.f.inv.vim.Get(ref).(*task).Info
+	m.f.tasks.Wait()
+	info, _ := m.f.tasks.Info(ref.Value)
 	if info.Error != nil {
 		t.Fatalf("%+v", info.Error)
 	}
@@ -49,7 +49,7 @@ func (m *manager) volume(t testing.TB, name string) string {
 
 func (m *manager) remove(id string) {
 	m.CnsDeleteVolume(m.f.request(), &cnstypes.CnsDeleteVolume{VolumeIds: []cnstypes.CnsVolumeId{{Id: id}}, DeleteDisk: true})
-	m.f.wg.Wait()
+	m.f.tasks.Wait()
 }
 
 // TestNothingPilesUp: what is deleted leaves nothing behind but its count of
@@ -60,18 +60,13 @@ func TestNothingPilesUp(t *testing.T) {
 	for range 500 {
 		id := m.volume(t, "same")
 		m.CnsCreateSnapshots(f.request(), &cnstypes.CnsCreateSnapshots{SnapshotSpecs: []cnstypes.CnsSnapshotCreateSpec{{VolumeId: volumeID(id)}}})
-		f.wg.Wait()
+		f.tasks.Wait()
 		s := f.Snapshots()
 		m.CnsDeleteSnapshots(f.request(), &cnstypes.CnsDeleteSnapshots{SnapshotDeleteSpecs: []cnstypes.CnsSnapshotDeleteSpec{{VolumeId: volumeID(id), SnapshotId: cnstypes.CnsSnapshotId{Id: s[0].ID}}}})
-		f.wg.Wait()
+		f.tasks.Wait()
 		m.remove(id)
 	}
-	seen := 0
-	for _, o := range f.inv.vim.AllReference("Task") {
-		if _, ours := o.(*task); ours {
-			seen++
-		}
-	}
+	seen := len(f.tasks.List())
 	if seen != 10 || len(f.volumes.m)+len(f.vms.m)+len(f.deletes.m)+len(f.ids.snaps)+len(f.inv.unplugging) != 0 || len(f.ids.names) != 1 {
 		t.Errorf("%d tasks, %d+%d locks, %d deletes, %d counts of snapshots, %d of names",
 			seen, len(f.volumes.m), len(f.vms.m), len(f.deletes.m), len(f.ids.snaps), len(f.ids.names))

@@ -9,6 +9,7 @@ import (
 	vim "github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/sim/vcenter/cns"
+	"github.com/csilab/csilab/sim/vcenter/task"
 )
 
 // manager is the CnsVolumeManager object: vcsim finds the method of a request
@@ -29,6 +30,13 @@ func (f *Face) install(s *simulator.Service) error {
 	}
 	if s == nil || s.Context == nil || s.Context.Map == nil {
 		return errors.New("cnsface: the service has no inventory")
+	}
+	if f.tasks = f.cfg.Tasks; f.tasks == nil {
+		var err error
+		f.tasks, err = task.New(s, task.Config{First: f.cfg.FirstTask, Keep: f.cfg.KeepTasks, Latency: f.cfg.Latency, OnTask: f.cfg.OnTask, Log: f.log})
+		if err != nil {
+			return fmt.Errorf("cnsface: %w", err)
+		}
 	}
 	f.inv = newInventory(f, s)
 	f.inv.start()

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	vim "github.com/vmware/govmomi/vim25/types"
 
@@ -19,6 +20,7 @@ type inventory struct {
 	face *Face
 	svc  *simulator.Service
 	vim  *simulator.Registry
+	root vim.ManagedObjectReference // folder
 
 	mu         sync.Mutex
 	datastores []vim.ManagedObjectReference
@@ -29,7 +31,11 @@ type inventory struct {
 var handlerRef = vim.ManagedObjectReference{Type: "CnsInventoryListener", Value: "csilab"}
 
 func newInventory(f *Face, s *simulator.Service) *inventory {
-	return &inventory{face: f, svc: s, vim: s.Context.Map, unplugging: map[[2]string]bool{}}
+	root := vim.ManagedObjectReference{Type: "Folder", Value: "group-d1"}
+	if si, ok := s.Context.Map.Get(vim25.ServiceInstance).(interface{ ServiceContent() vim.ServiceContent }); ok {
+		root = si.ServiceContent().RootFolder
+	}
+	return &inventory{face: f, svc: s, vim: s.Context.Map, root: root, unplugging: map[[2]string]bool{}}
 }
 
 // context is an identity under which objects of the registry are locked. Each

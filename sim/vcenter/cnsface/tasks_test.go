@@ -38,7 +38,7 @@ func TestTaskInfo(t *testing.T) {
 	}
 	l.ok(l.wait(task, nil))
 	info := l.task(task)
-	if info.Name != "CnsAttachVolume" || info.ActivationId != "op-4711" || *info.Entity != l.vms[0].Reference() ||
+	if info.Name != "" || info.DescriptionId != "com.vmware.cns.tasks.attachvolume" || info.EntityName != l.vms[0].Name() || info.ActivationId != "op-4711" || *info.Entity != l.vms[0].Reference() ||
 		info.State != vim.TaskInfoStateSuccess || info.CompleteTime == nil || info.StartTime == nil || info.Reason.(*vim.TaskReasonUser).UserName == "" {
 		t.Errorf("task %+v", info)
 	}
