@@ -37,6 +37,10 @@ type CreateSpec struct {
 	// is a volume: the metadata is merged, the rest stays.
 	DiskID string
 	Again  bool
+	// DiskPath registers the disk at a path, e.g. "[ds] dir/a.vmdk": a first
+	// class disk, or a virtual disk that becomes one, with ID where CallerID
+	// is set.
+	DiskPath string
 }
 
 // Source is the snapshot that a volume is made from.
@@ -69,6 +73,9 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 		}
 	}
 	v.Flags.KeepAfterDeleteVM = true
+	if s.DiskPath != "" {
+		return c.planRegisterPath(v, s)
+	}
 	if s.DiskID != "" {
 		return c.planRegister(v, s)
 	}
@@ -156,7 +163,7 @@ func (c *Core) planRegister(v Volume, s CreateSpec) (Plan, error) {
 
 // Create makes a volume. Errors: InvalidArgument, AlreadyExists,
 // AlreadyRegistered, NotFound, SnapshotNotFound, NotFoundObject, NoSpace,
-// Inaccessible, Maintenance.
+// Inaccessible, Maintenance, FileNotFound.
 func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 	p, err := c.PlanCreate(s)
 	if err != nil {
@@ -172,6 +179,16 @@ func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 		}
 		p.Volume, err = c.UpdateMetadata(s.DiskID, u)
 		return p, err
+	}
+	if s.DiskPath != "" {
+		s.DiskID = p.Volume.ID
+		if f, plain := c.files[s.DiskPath]; plain {
+			c.dropFile(f)
+			v := &volume{Volume: p.Volume.clone()}
+			c.appear(v)
+			c.insert(v)
+			return p, nil
+		}
 	}
 	if s.DiskID == "" {
 		p.Volume.Created = now
