@@ -70,6 +70,9 @@ type Datastore struct {
 	// Thick: a disk takes its whole size when it is made. Otherwise it is thin:
 	// it takes what is written, and disks may be promised more than there is.
 	Thick bool
+	// NoFileService: the vSAN file service of the cluster is off, so that there
+	// are no file volumes. Type vsan only.
+	NoFileService bool
 	// Datacenter that it lies in; empty means the first. Two datacenters may
 	// have datastores of one name: the one of the first goes by its name, others
 	// by datacenter/name, wherever a datastore is named.
@@ -108,8 +111,7 @@ type Config struct {
 	// MaxSessions is how many SOAP and REST sessions there may be; 0 means 3000.
 	MaxSessions int
 	// Disks holds the content of volumes, Hardware plugs disks into nodes; see
-	// package cnsface. Nil: none. With a StateDir the store must be this vCenter's
-	// alone: images that no volume has are removed.
+	// package cnsface. Nil: none.
 	Disks    cnsface.Disks
 	Hardware cnsface.Hardware
 	// In is the interceptor; nil lets all calls through unrecorded.
@@ -141,12 +143,8 @@ type Config struct {
 	IdleTimeout time.Duration
 	// StateDir keeps what must survive a restart of the lab: the numbers of
 	// tasks, which are never used again, the volumes and the certificate.
-	// It is written before a change is acknowledged, and one vCenter at a time may
-	// have it. Empty keeps nothing.
+	// Empty keeps nothing.
 	StateDir string
-	// OnStateError is called when the state can't be written, once until it can
-	// again. Changes are refused then. It must not call the vCenter.
-	OnStateError func(error)
 	// Log of what goes wrong inside; nil drops it.
 	Log *slog.Logger
 }
@@ -212,6 +210,9 @@ func (c Config) withDefaults() (Config, error) {
 		if d.CapacityBytes < 0 {
 			return c, fmt.Errorf("vcenter: datastore %q: CapacityBytes is %d, allowed are 0 and more", d.Name, d.CapacityBytes)
 		}
+		if d.NoFileService && d.Type != "vsan" {
+			return c, fmt.Errorf("vcenter: datastore %q: NoFileService is set, allowed with type vsan", d.Name)
+		}
 	}
 	if len(c.Policies) == 0 {
 		c.Policies = DefaultPolicies()
@@ -247,6 +248,7 @@ type VCenter struct {
 	sessions *sessions
 	self     *session // of the lab itself
 	policies *policies
+	vsan     *vsanAPI
 	rest     *restAPI
 	tasks    *task.Manager
 	face     *cnsface.Face
@@ -255,9 +257,6 @@ type VCenter struct {
 	cert   *tls.Certificate
 	server *http.Server
 	served chan struct{}
-
-	unlockState func() // of the StateDir
-	keeper      keeper
 
 	calls struct {
 		mu     sync.Mutex
@@ -277,7 +276,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), served: make(chan struct{}), unlockState: func() {}}
+	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), served: make(chan struct{})}
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
@@ -288,7 +287,6 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 			if v.tasks != nil {
 				v.tasks.Close()
 			}
-			v.unlockState()
 			if cfg.Listener != nil {
 				cfg.Listener.Close()
 			}
@@ -298,14 +296,6 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	state, err := v.loadState()
 	if err != nil {
 		return nil, err
-	}
-	if d, ok := cfg.Disks.(images); ok && cfg.StateDir != "" {
-		if state.CNS == nil {
-			state.CNS = &core.State{}
-		}
-		if err := reconcile(state.CNS, d, cfg.Log); err != nil {
-			return nil, v.stateError(err)
-		}
 	}
 	v.svc, v.content = newService(cfg)
 	v.base, v.vim = v.svc.Context, v.svc.Context.Map
@@ -324,12 +314,13 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	if err := v.build(); err != nil {
 		return nil, err
 	}
+	v.vsan = newVSAN(v)
 	v.policies = newPolicies(v)
 	v.svc.RegisterSDK(v.policies.registry())
 	v.svc.RegisterSDK(vslm.New())
 	v.sweepBuild()
 	v.tasks, err = task.New(v.svc, task.Config{
-		First: state.NextTask, KeepFor: cfg.TaskRetention, Latency: cfg.TaskLatency, OnTask: v.keepTask, Log: cfg.Log,
+		First: state.NextTask, KeepFor: cfg.TaskRetention, Latency: cfg.TaskLatency, OnTask: v.onTask, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -345,6 +336,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	if err := v.face.Install(v.svc); err != nil {
 		return nil, fmt.Errorf("vcenter: %w", err)
 	}
+	v.vsan.install()
 	if v.cfg.Listener == nil {
 		if v.cfg.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			return nil, fmt.Errorf("vcenter: %w", err)
@@ -396,11 +388,7 @@ func (v *VCenter) Close() {
 		v.face.Close()
 		if err := v.saveState(); err != nil {
 			v.log.Error("state not kept", "err", err)
-			if v.cfg.OnStateError != nil {
-				v.cfg.OnStateError(err)
-			}
 		}
-		v.unlockState()
 	})
 }
 
@@ -445,9 +433,6 @@ func (v *VCenter) serveVersions(w http.ResponseWriter, namespace string) {
 
 // URL of the vCenter's SDK, with user and password.
 func (v *VCenter) URL() *url.URL { u := *v.url; return &u }
-
-// Version is what the vCenter says it is.
-func (v *VCenter) Version() string { return v.cfg.Version }
 
 // Datacenter is the inventory path of the first datacenter.
 func (v *VCenter) Datacenter() string { return "/" + v.cfg.Datacenters[0].Name }
@@ -494,21 +479,19 @@ func (v *VCenter) Policy() string {
 
 // DatastoreMaintenance puts a datastore into maintenance mode or out of it.
 func (v *VCenter) DatastoreMaintenance(name string, on bool) error {
-	for _, d := range v.inv.datastores {
-		if v.inv.labels[d.Self] != name {
-			continue
-		}
-		mode := types.DatastoreSummaryMaintenanceModeStateNormal
-		if on {
-			mode = types.DatastoreSummaryMaintenanceModeStateInMaintenance
-		}
-		ctx := v.internal()
-		ctx.WithLock(d, func() {
-			ctx.Update(d, []types.PropertyChange{{Name: "summary.maintenanceMode", Val: string(mode)}})
-		})
-		return nil
+	d, err := v.datastoreOf(name)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("vcenter: no datastore %q; there are %q", name, v.DatastoreNames())
+	mode := types.DatastoreSummaryMaintenanceModeStateNormal
+	if on {
+		mode = types.DatastoreSummaryMaintenanceModeStateInMaintenance
+	}
+	ctx := v.internal()
+	ctx.WithLock(d, func() {
+		ctx.Update(d, []types.PropertyChange{{Name: "summary.maintenanceMode", Val: string(mode)}})
+	})
+	return nil
 }
 
 // Volumes returns copies of all volumes that CNS has, oldest first.

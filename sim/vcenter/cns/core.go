@@ -41,6 +41,7 @@ type Core struct {
 	byPath     map[string]*volume // likewise, where the path is not the default one
 	files      map[string]*file   // virtual disks that are no first class disks, by path
 	fileIDs    map[string]*file   // those, by id
+	shares     map[string]*volume // file shares that are no volumes; their metadata is empty
 	datastores map[string]*store
 }
 
@@ -79,6 +80,7 @@ func New(snapshotLimit int) *Core {
 		byPath:        map[string]*volume{},
 		files:         map[string]*file{},
 		fileIDs:       map[string]*file{},
+		shares:        map[string]*volume{},
 		datastores:    map[string]*store{},
 	}
 }

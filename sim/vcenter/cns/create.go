@@ -37,10 +37,8 @@ type CreateSpec struct {
 	// is a volume: the metadata is merged, the rest stays.
 	DiskID string
 	Again  bool
-	// DiskPath registers the disk at a path, e.g. "[ds] dir/a.vmdk": a first
-	// class disk, or a virtual disk that becomes one, with ID where CallerID
-	// is set.
-	DiskPath string
+	// Share makes a file volume.
+	Share *ShareSpec
 }
 
 // Source is the snapshot that a volume is made from.
@@ -72,10 +70,10 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 			v.Metadata.Entities[i].Cluster = v.Metadata.Cluster.ID
 		}
 	}
-	v.Flags.KeepAfterDeleteVM = true
-	if s.DiskPath != "" {
-		return c.planRegisterPath(v, s)
+	if s.Share != nil {
+		return c.planShare(v, s)
 	}
+	v.Flags.KeepAfterDeleteVM = true
 	if s.DiskID != "" {
 		return c.planRegister(v, s)
 	}
@@ -163,7 +161,7 @@ func (c *Core) planRegister(v Volume, s CreateSpec) (Plan, error) {
 
 // Create makes a volume. Errors: InvalidArgument, AlreadyExists,
 // AlreadyRegistered, NotFound, SnapshotNotFound, NotFoundObject, NoSpace,
-// Inaccessible, Maintenance, FileNotFound.
+// Inaccessible, Maintenance.
 func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 	p, err := c.PlanCreate(s)
 	if err != nil {
@@ -180,15 +178,12 @@ func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 		p.Volume, err = c.UpdateMetadata(s.DiskID, u)
 		return p, err
 	}
-	if s.DiskPath != "" {
-		s.DiskID = p.Volume.ID
-		if f, plain := c.files[s.DiskPath]; plain {
-			c.dropFile(f)
-			v := &volume{Volume: p.Volume.clone()}
-			c.appear(v)
-			c.insert(v)
-			return p, nil
+	if s.Share != nil {
+		if s.Share.Existing == "" {
+			p.Volume.Created = now
 		}
+		c.createShare(p, s.Share.Existing)
+		return p, nil
 	}
 	if s.DiskID == "" {
 		p.Volume.Created = now
@@ -208,7 +203,7 @@ func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 
 // PlanDelete checks whether Delete would succeed.
 func (c *Core) PlanDelete(id string) (Volume, error) {
-	v, ok := c.live(id)
+	v, ok := c.managed(id)
 	if !ok {
 		return Volume{}, c.unknown(id)
 	}
@@ -233,6 +228,10 @@ func (c *Core) Delete(id string, keepDisk bool) (Volume, error) {
 	}
 	v := c.volumes[id]
 	c.remove(v)
+	if v.Share != nil {
+		c.dropShare(v, keepDisk)
+		return old, nil
+	}
 	if keepDisk {
 		v.Metadata = Metadata{}
 		c.putDisk(v)
@@ -244,7 +243,7 @@ func (c *Core) Delete(id string, keepDisk bool) (Volume, error) {
 
 // PlanExtend checks whether Extend would succeed.
 func (c *Core) PlanExtend(id string, capacityMB int64) (Volume, error) {
-	v, ok := c.live(id)
+	v, ok := c.managed(id)
 	if !ok {
 		return Volume{}, c.unknown(id)
 	}
@@ -295,10 +294,11 @@ func (c *Core) UndoExtend(old Volume) {
 	c.resize(v, old.CapacityMB)
 }
 
-// Taken says whether a volume, a disk or a file has an id.
+// Taken says whether a volume, a disk, a file or a share has an id.
 func (c *Core) Taken(id string) bool {
 	_, v := c.volumes[id]
 	_, d := c.disks[id]
 	_, f := c.fileIDs[id]
-	return v || d || f
+	_, s := c.shares[id]
+	return v || d || f || s
 }

@@ -18,7 +18,7 @@ const (
 func (c *Core) PlanCrypt(id string, what Crypt, key Key) error {
 	v, ok := c.disk(id)
 	if !ok {
-		return notFound(id)
+		return c.unknown(id)
 	}
 	if what != Decrypt && key.ID == "" {
 		return &Error{Kind: InvalidArgument, Field: "cryptoKeyId", Reason: "names no key"}

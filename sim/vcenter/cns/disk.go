@@ -82,18 +82,18 @@ func (s Snapshot) Tracked() bool { return s.Change > 0 }
 // lost its disk has none.
 func (c *Core) disk(id string) (*volume, bool) {
 	if v, ok := c.volumes[id]; ok {
-		return v, !v.Lost
+		return v, !v.Lost && v.Share == nil
 	}
 	v, ok := c.disks[id]
 	return v, ok
 }
 
-// live finds a volume that has its disk. What CNS is asked to do to one whose
+// live finds a block volume that has its disk. What CNS is asked to do to one whose
 // disk is gone fails in the layer below with NotFound
 // (kubernetes-sigs/vsphere-csi-driver#1274).
 func (c *Core) live(id string) (*volume, bool) {
 	v, ok := c.volumes[id]
-	return v, ok && !v.Lost
+	return v, ok && !v.Lost && v.Share == nil
 }
 
 // Disk returns a copy of a first class disk, and whether it is a volume.
@@ -117,7 +117,7 @@ func (c *Core) AllDisks() []Disk {
 
 // DisksOn returns the ids of the first class disks on a datastore, sorted.
 func (c *Core) DisksOn(datastore string) []string {
-	ids := slices.DeleteFunc(sortedSet(c.byDatastore[datastore]), func(id string) bool { return c.volumes[id].Lost })
+	ids := slices.DeleteFunc(sortedSet(c.byDatastore[datastore]), func(id string) bool { return c.volumes[id].Lost || c.volumes[id].Share != nil })
 	ids = append(ids, sortedSet(c.disksOn[datastore])...)
 	slices.Sort(ids)
 	return ids
@@ -136,7 +136,7 @@ func sortedDisks(n int, from ...map[string]*volume) []Disk {
 	vs := make([]*volume, 0, n)
 	for _, m := range from {
 		for _, v := range m {
-			if !v.Lost {
+			if !v.Lost && v.Share == nil {
 				vs = append(vs, v)
 			}
 		}

@@ -89,6 +89,10 @@ func (e *Error) Error() string {
 // unknown is the refusal of a volume that CNS doesn't have: its disk may be
 // there.
 func (c *Core) unknown(id string) *Error {
+	if _, ok := c.share(id); ok {
+		// Unverified: the fault for what only a disk can do.
+		return &Error{Kind: NotSupported, Field: "volumeId", Value: id, Reason: "not with a file volume"}
+	}
 	if _, ok := c.disks[id]; ok {
 		return &Error{Kind: NotRegistered, Field: "volumeId", Value: id, Holder: id, Reason: "the disk is not registered as a volume"}
 	}

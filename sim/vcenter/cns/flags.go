@@ -36,7 +36,7 @@ func (f *Flags) set(name string, on bool) {
 // PlanFlags checks whether SetFlags would succeed.
 func (c *Core) PlanFlags(id string, flags []string) error {
 	if _, ok := c.disk(id); !ok {
-		return notFound(id)
+		return c.unknown(id)
 	}
 	for _, f := range flags {
 		if !slices.Contains(FlagNames, f) {

@@ -17,13 +17,17 @@ import (
 func TestMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := world()
-		id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
+		id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "file:a", "file:b"})
 		name := rapid.SampledFrom([]string{"n1", "n2"})
 		cluster := rapid.SampledFrom([]string{"k1", "k2", "k3"})
-		ds := rapid.SampledFrom([]string{"ds-1", "ds-2", "ds-local", "ds-dead"})
+		ds := rapid.SampledFrom([]string{"ds-1", "ds-2", "ds-local", "ds-dead", "ds-vsan"})
 		node := rapid.SampledFrom([]string{"vm-1", "vm-2"})
 		snap := rapid.SampledFrom([]string{"s1", "s2"})
 		size := rapid.Int64Range(0, 600)
+		permission := rapid.Custom(func(t *rapid.T) NetPermission {
+			return NetPermission{IPs: rapid.SampledFrom([]string{"*", "10.0.0.0/8", "10.0.0.1-10.0.0.9", "10.0.0.9-10.0.0.1", "x"}).Draw(t, "ips"),
+				Access: rapid.SampledFrom([]Access{ReadOnly, ReadWrite, NoAccess, "ALL"}).Draw(t, "access")}
+		})
 		file := rapid.SampledFrom([]string{"x/p.vmdk", "x/q.vmdk"})
 		path := func(ds, rel string) string {
 			s, ok := c.datastores[ds]
@@ -64,6 +68,21 @@ func TestMachine(t *testing.T) {
 				s.Name = name.Draw(t, "name")
 				s.Metadata.Cluster.ID = cluster.Draw(t, "cluster")
 				_, err := c.Create(epoch, s)
+				return err
+			}),
+			"create file volume": command(func(t *rapid.T) error {
+				s := spec(id.Draw(t, "id"), size.Draw(t, "size"), rapid.SliceOfN(ds, 0, 2).Draw(t, "ds")...)
+				s.Share = &ShareSpec{SoftQuotaMB: rapid.Int64Range(-1, 300).Draw(t, "quota"), Permissions: rapid.SliceOfN(permission, 0, 2).Draw(t, "permissions")}
+				if rapid.Bool().Draw(t, "existing") {
+					s.Share.Existing = id.Draw(t, "share")
+				}
+				_, err := c.Create(epoch, s)
+				return err
+			}),
+			"acl": command(func(t *rapid.T) error {
+				_, err := c.ConfigureACL(id.Draw(t, "id"), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) ACLUpdate {
+					return ACLUpdate{rapid.SliceOfN(permission, 0, 2).Draw(t, "permissions"), rapid.Bool().Draw(t, "delete")}
+				}), 0, 3).Draw(t, "updates"))
 				return err
 			}),
 			"restore": command(func(t *rapid.T) error {
@@ -331,6 +350,19 @@ func (c *Core) check(t *rapid.T) {
 			continue
 		}
 		count(v.Disk)
+		if v.Share != nil {
+			seen := map[string]bool{}
+			for _, p := range v.Share.Permissions {
+				if seen[p.IPs] || !validIPs(p.IPs) {
+					t.Fatalf("permissions of %s: %+v", v.ID, v.Share.Permissions)
+				}
+				seen[p.IPs] = true
+			}
+			if _, disk := c.disk(v.ID); disk || v.DiskPath != "" || len(v.Snapshots)+len(v.Tags) > 0 || v.Share.Server == "" {
+				t.Fatalf("a file volume with a disk: %+v", v)
+			}
+			continue
+		}
 		if at, ok := c.at(v.DiskPath); !ok || at != v {
 			t.Fatalf("%s is not found at %s: %+v", v.ID, v.DiskPath, at)
 		}
@@ -354,6 +386,12 @@ func (c *Core) check(t *rapid.T) {
 		count(f.disk())
 		if f.Path != path || c.fileIDs[f.ID] != f || len(c.files) != len(c.fileIDs) {
 			t.Fatalf("files %v, by id %v", c.files, c.fileIDs)
+		}
+	}
+	for id, v := range c.shares {
+		count(v.Disk)
+		if _, twice := c.volumes[id]; twice || v.Share == nil || !reflect.DeepEqual(v.Metadata, Metadata{}) {
+			t.Fatalf("share %s: %+v", id, v)
 		}
 	}
 	for id, v := range c.volumes {

@@ -64,7 +64,7 @@ func checkEntities(n int, key func(int) EntityKey) error {
 // (Unverified). Errors: NotFound, InvalidArgument (no cluster id, an entity
 // twice).
 func (c *Core) UpdateMetadata(id string, u MetadataUpdate) (Volume, error) {
-	v, ok := c.live(id)
+	v, ok := c.managed(id)
 	if !ok {
 		return Volume{}, c.unknown(id)
 	}

@@ -21,6 +21,8 @@ type need struct {
 	policy map[string]string
 	// only, where set, is the datastore that it must be: the source's.
 	only string
+	// share: it is a file volume.
+	share bool
 }
 
 // place chooses among datastores, or among all when none is named: of those
@@ -35,7 +37,7 @@ func (c *Core) place(named []string, n need) (*store, []Placement, error) {
 	} else if len(ids) == 0 {
 		// Unverified: whether CNS considers datastores that not all hosts mount.
 		for id, s := range c.datastores {
-			if s.open() == nil {
+			if s.open(n.share) == nil {
 				ids = append(ids, id)
 			}
 		}
@@ -86,7 +88,7 @@ func (c *Core) place(named []string, n need) (*store, []Placement, error) {
 // free at that time, thin or not. Unverified: CNS's own rule for a thin disk
 // that is larger than what is free; later ones may overcommit in any case.
 func (s *store) takes(n need) *Error {
-	if err := s.open(); err != nil {
+	if err := s.open(n.share); err != nil {
 		return err
 	}
 	switch {
@@ -100,8 +102,8 @@ func (s *store) takes(n need) *Error {
 	return nil
 }
 
-// open says whether the datastore takes new volumes at all.
-func (s *store) open() *Error {
+// open says whether the datastore takes new volumes of a kind at all.
+func (s *store) open(share bool) *Error {
 	switch {
 	case s.Inaccessible:
 		return s.refuse(Inaccessible, "the datastore is not accessible")
@@ -109,7 +111,9 @@ func (s *store) open() *Error {
 		return s.refuse(Maintenance, "the datastore is in maintenance mode")
 	case s.Suspended:
 		return s.refuse(OnHold, "provisioning on the datastore is suspended")
-	case s.NoDisks:
+	case share && len(s.FileServers) == 0:
+		return s.refuse(NotSupported, "the datastore has no vSAN file service")
+	case !share && s.NoDisks:
 		return s.refuse(NotSupported, "the datastore takes no first class disks")
 	}
 	return nil

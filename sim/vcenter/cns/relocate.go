@@ -18,7 +18,7 @@ type RelocateSpec struct {
 func (c *Core) PlanRelocate(s RelocateSpec) (Disk, error) {
 	v, ok := c.disk(s.Disk)
 	if !ok {
-		return Disk{}, notFound(s.Disk)
+		return Disk{}, c.unknown(s.Disk)
 	}
 	to, ok := c.datastores[s.Datastore]
 	switch {
@@ -80,6 +80,9 @@ func (c *Core) Relocate(s RelocateSpec) (Disk, error) {
 // satisfies that is the caller's to check. Errors: NotFound.
 func (c *Core) SetPolicy(id, policy string) (Disk, error) {
 	v, ok := c.disk(id)
+	if !ok {
+		v, ok = c.share(id)
+	}
 	if !ok {
 		return Disk{}, notFound(id)
 	}

@@ -44,9 +44,6 @@ func (c *Core) resize(v *volume, capacityMB int64) {
 func (c *Core) Written(id string, mb int64) error {
 	v, ok := c.disk(id)
 	if !ok {
-		return notFound(id)
-	}
-	if v.Lost {
 		return noDisk(id)
 	}
 	c.discharge(v.Disk)

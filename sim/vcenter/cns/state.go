@@ -12,11 +12,12 @@ type State struct {
 	Attachments []Attachment `json:"attachments,omitempty"`
 	Disks       []Disk       `json:"disks,omitempty"`
 	Files       []File       `json:"files,omitempty"`
+	Shares      []Volume     `json:"shares,omitempty"`
 }
 
 // State returns a copy of the state.
 func (c *Core) State() *State {
-	return &State{Volumes: c.Volumes(), Attachments: c.Attachments(), Disks: c.Disks(), Files: c.Files()}
+	return &State{Volumes: c.Volumes(), Attachments: c.Attachments(), Disks: c.Disks(), Files: c.Files(), Shares: c.Shares()}
 }
 
 // disks are all disks, volumes or not.
@@ -31,7 +32,7 @@ func (s *State) disks() []Disk {
 // Restore fills an empty core. The datastores must have been put before.
 // Errors name what doesn't fit; then the core is as it was.
 func (c *Core) Restore(s *State) error {
-	if len(c.volumes)+len(c.disks)+len(c.files) > 0 {
+	if len(c.volumes)+len(c.disks)+len(c.files)+len(c.shares) > 0 {
 		return fmt.Errorf("cns: restore: the core is not empty")
 	}
 	ids := map[string]bool{}
@@ -79,10 +80,24 @@ func (c *Core) Restore(s *State) error {
 		}
 		paths[f.Path] = true
 	}
+	for _, v := range s.Shares {
+		if err := check("share", v.ID, v.Datastore, v.CapacityMB); err != nil {
+			return err
+		}
+		if v.Share == nil {
+			return fmt.Errorf("cns: restore: share %q: no share", v.ID)
+		}
+	}
 	for _, v := range s.Volumes {
-		if v.Lost {
+		if v.Lost || v.Share != nil {
 			delete(ids, v.ID) // has nothing that could be attached
 		}
+	}
+	for _, v := range s.Shares {
+		delete(ids, v.ID)
+	}
+	for _, f := range s.Files {
+		delete(ids, f.ID)
 	}
 	held := map[string][]Attachment{}
 	for _, a := range s.Attachments {
@@ -99,7 +114,10 @@ func (c *Core) Restore(s *State) error {
 	for _, v := range s.Volumes {
 		x := &volume{Volume: v.clone()}
 		c.insert(x)
-		if !v.Lost {
+		switch {
+		case v.Share != nil:
+			c.charge(x.Disk)
+		case !v.Lost:
 			c.appear(x)
 		}
 	}
@@ -110,6 +128,10 @@ func (c *Core) Restore(s *State) error {
 	}
 	for _, f := range s.Files {
 		c.putFile(&file{f})
+	}
+	for _, v := range s.Shares {
+		c.shares[v.ID] = &volume{Volume: v.clone()}
+		c.charge(v.Disk)
 	}
 	for _, a := range s.Attachments {
 		c.hold(a)

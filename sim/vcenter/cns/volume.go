@@ -5,12 +5,15 @@ import (
 	"time"
 )
 
-// Volume is a block volume that CNS manages: a first class disk that is
-// registered with CNS. What the core hands out is a copy; changing it changes
-// nothing.
+// Volume is a volume that CNS manages: a first class disk that is registered
+// with CNS, or a file share. What the core hands out is a copy; changing it
+// changes nothing.
 type Volume struct {
 	Disk
 	Metadata Metadata `json:"metadata"`
+	// Share makes it a file volume: then there is no disk, only name, id, size,
+	// policy and place of Disk count.
+	Share *Share `json:"share,omitempty"`
 	// Lost: the disk was deleted behind CNS's back. CNS keeps the record until
 	// a sync finds that out (see Core.Forget).
 	Lost bool `json:"lost,omitempty"`
@@ -19,6 +22,7 @@ type Volume struct {
 func (v Volume) clone() Volume {
 	v.Disk = v.Disk.clone()
 	v.Metadata = v.Metadata.clone()
+	v.Share = v.Share.clone()
 	return v
 }
 
@@ -55,7 +59,6 @@ type Datastore struct {
 	ID         string // managed object id, e.g. "datastore-1"
 	Name       string
 	URL        string
-	Type       string // as vim25 spells it, e.g. "VMFS", "vsan"
 	CapacityMB int64
 	// ReservedMB is what others than CNS take of the capacity.
 	ReservedMB int64
@@ -68,7 +71,8 @@ type Datastore struct {
 	Suspended bool
 	// NoDisks: its type takes no first class disks.
 	NoDisks bool
-	// FileServers export shares of it; without any it holds no file volumes.
+	// FileServers export shares of it, the primary one first; without any it
+	// holds no file volumes.
 	FileServers []string
 	// Hosts that reach it; empty means all.
 	Hosts []string

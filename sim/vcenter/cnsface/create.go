@@ -81,12 +81,16 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 	}
 	f.inv.refresh(c)
 	spec.Incompatible = f.incompatible(spec.PolicyID)
+	file := spec.Share != nil
 	if spec.DiskID == "" && !spec.CallerID {
-		spec.ID = f.newVolumeID(spec.Name)
+		spec.ID = f.newVolumeID(spec.Name, file)
 	}
 	id := spec.ID
-	if spec.DiskID != "" {
+	switch {
+	case spec.DiskID != "":
 		id = spec.DiskID
+	case file && spec.Share.Existing != "":
+		id = spec.Share.Existing
 	}
 	keys := []string{id}
 	if spec.Source != nil {
@@ -106,7 +110,7 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 		return refuse(err)
 	}
 	made := false
-	if f.cfg.Disks != nil && spec.DiskID == "" {
+	if f.cfg.Disks != nil && spec.DiskID == "" && !file {
 		size := plan.Volume.CapacityMB << 20
 		if spec.Source != nil {
 			err = f.cfg.Disks.Restore(spec.Source.Volume, spec.Source.Snapshot, id, size)
@@ -137,9 +141,12 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 
 // newVolumeID mints an id that neither volume nor disk has: after a restart
 // the count of names starts anew.
-func (f *Face) newVolumeID(name string) string {
+func (f *Face) newVolumeID(name string, file bool) string {
 	for {
 		id := f.ids.volume(name)
+		if file {
+			id = cns.SharePrefix + id
+		}
 		f.mu.Lock()
 		taken := f.core.Taken(id)
 		f.mu.Unlock()
@@ -171,7 +178,7 @@ func (f *Face) createSpec(s cnstypes.CnsVolumeCreateSpec) (cns.CreateSpec, error
 	switch s.VolumeType {
 	case string(cnstypes.CnsVolumeTypeBlock):
 	case string(cnstypes.CnsVolumeTypeFile):
-		return spec, &cns.Error{Kind: cns.NotSupported, Field: "volumeType", Value: s.VolumeType, Reason: "no vSAN file service"}
+		return f.fileSpec(s)
 	default:
 		return spec, &cns.Error{Kind: cns.InvalidArgument, Field: "volumeType", Value: s.VolumeType, Reason: "allowed are BLOCK and FILE"}
 	}

@@ -50,7 +50,7 @@ func (f *Face) delete(ctx context.Context, c *simulator.Context, id string, keep
 	}
 	defer unlock()
 	f.mu.Lock()
-	_, err = f.core.PlanDelete(id)
+	plan, err := f.core.PlanDelete(id)
 	gone := !f.core.Taken(id)
 	f.mu.Unlock()
 	if gone && d.done { // done is written and read under the volume's lock only
@@ -59,7 +59,7 @@ func (f *Face) delete(ctx context.Context, c *simulator.Context, id string, keep
 	if err != nil {
 		return refuse(err)
 	}
-	if f.cfg.Disks != nil && !keepDisk {
+	if f.cfg.Disks != nil && !keepDisk && plan.Share == nil {
 		if err := f.cfg.Disks.Delete(id); err != nil {
 			return refuse(err)
 		}
@@ -119,7 +119,7 @@ func (f *Face) extend(ctx context.Context, c *simulator.Context, id string, capa
 	if err != nil {
 		return refuse(err)
 	}
-	if f.cfg.Disks != nil {
+	if f.cfg.Disks != nil && v.Share == nil {
 		if err := f.cfg.Disks.Grow(id, capacityMB<<20); err != nil {
 			f.mu.Lock()
 			f.core.UndoExtend(old)

@@ -71,7 +71,11 @@ func TestCreateFaults(t *testing.T) {
 	}
 	refuse(invalidArg, func(s *cnstypes.CnsVolumeCreateSpec) { s.Name = "" })
 	refuse(invalidArg, func(s *cnstypes.CnsVolumeCreateSpec) { s.VolumeType = "TAPE" })
-	refuse(notSupported, func(s *cnstypes.CnsVolumeCreateSpec) { s.VolumeType = "FILE" })
+	refuse(invalidArg, func(s *cnstypes.CnsVolumeCreateSpec) { s.VolumeType = "FILE" })
+	refuse(notSupported, func(s *cnstypes.CnsVolumeCreateSpec) {
+		s.VolumeType, s.BackingObjectDetails = "FILE", &cnstypes.CnsVsanFileShareBackingDetails{}
+		s.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb = 10
+	})
 	refuse(invalidArg, func(s *cnstypes.CnsVolumeCreateSpec) {
 		s.BackingObjectDetails = &cnstypes.CnsVsanFileShareBackingDetails{}
 	})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strings"
 
 	"github.com/vmware/govmomi/cns/methods"
 	cnstypes "github.com/vmware/govmomi/cns/types"
@@ -87,10 +86,10 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 	f.inv.refresh(f.inv.context()) // for the health of what lies on them
 	f.mu.Lock()
 	page, err := f.core.Query(filter, cur)
-	homes := make([]home, len(page.Volumes))
+	urls, health := make([]string, len(page.Volumes)), make([]string, len(page.Volumes))
 	for i, v := range page.Volumes {
 		ds, _, _ := f.core.Datastore(v.Datastore)
-		homes[i] = home{ds, f.core.Health(v), f.core.Access(v)}
+		urls[i], health[i] = ds.URL, f.core.Health(v)
 	}
 	f.mu.Unlock()
 	if err != nil {
@@ -100,7 +99,7 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 	for i, v := range page.Volumes {
 		w := cnstypes.CnsVolume{
 			VolumeId:        volumeID(v.ID),
-			DatastoreUrl:    homes[i].URL,
+			DatastoreUrl:    urls[i],
 			Name:            v.Name,
 			VolumeType:      string(cnstypes.CnsVolumeTypeBlock),
 			StoragePolicyId: v.PolicyID,
@@ -108,47 +107,23 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 			BackingObjectDetails: blockDetails{&cnstypes.CnsBlockBackingDetails{
 				CnsBackingObjectDetails:        cnstypes.CnsBackingObjectDetails{CapacityInMb: v.CapacityMB},
 				BackingDiskId:                  v.ID,
-				BackingDiskUrlPath:             homes[i].urlOf(v.DiskPath),
+				BackingDiskUrlPath:             urls[i] + "fcd/" + v.ID + ".vmdk",
 				BackingDiskPath:                v.DiskPath,
-				BackingDiskObjectId:            f.objectID(homes[i].Type, v.ID),
 				AggregatedSnapshotCapacityInMb: v.SnapshotMB(),
 			}},
 			ComplianceStatus:             cns.Compliant,
-			DatastoreAccessibilityStatus: homes[i].access,
-			HealthStatus:                 homes[i].health,
+			DatastoreAccessibilityStatus: health[i],
+			HealthStatus:                 health[i],
 		}
-		if f.release.atLeast(release92) {
+		if v.Share != nil {
+			w.VolumeType, w.BackingObjectDetails = string(cnstypes.CnsVolumeTypeFile), shareWire(v)
+		} else if f.release.atLeast(release92) {
 			w.ChangedBlockTracking = cnstypes.CnsVolumeCBTStatus(v.CBT())
 		}
 		choose(&w, selection)
 		res.Volumes = append(res.Volumes, w)
 	}
 	return res, nil
-}
-
-// home is where a volume lies, and how that is.
-type home struct {
-	cns.Datastore
-	health, access string
-}
-
-// urlOf is the URL of a path such as "[ds] dir/a.vmdk".
-func (h home) urlOf(path string) string {
-	_, rel, _ := strings.Cut(path, "] ")
-	return h.URL + rel
-}
-
-// objectID is the id of the object that backs a disk, which only datastores
-// that are object stores have (govmomi's cns/client_test.go).
-func (f *Face) objectID(datastoreType, disk string) string {
-	switch datastoreType {
-	case string(vim.HostFileSystemVolumeFileSystemTypeVsan):
-		return uuid(f.ids.digest("vsan object", disk))
-	case string(vim.HostFileSystemVolumeFileSystemTypeVVOL):
-		// Unverified: the form of the ids of vVols.
-		return "rfc4122." + uuid(f.ids.digest("vvol", disk))
-	}
-	return ""
 }
 
 // choose blanks what a selection doesn't name. The id is always given, and
@@ -269,6 +244,10 @@ func (f *Face) info(id string) (*cnstypes.CnsBlockVolumeInfo, error) {
 	f.mu.Unlock()
 	if err != nil {
 		return nil, err
+	}
+	if v.Share != nil {
+		// Unverified: what CNS says about a file volume here.
+		return nil, &cns.Error{Kind: cns.NotSupported, Field: "volumeIds", Value: id, Reason: "a file volume has no disk"}
 	}
 	b := &vim.BaseConfigInfoDiskFileBackingInfo{ProvisioningType: string(vim.BaseConfigInfoDiskFileBackingInfoProvisioningTypeThin)}
 	b.FilePath, b.BackingObjectId = v.DiskPath, v.ID

@@ -19,7 +19,8 @@ type Storage struct {
 	// Thick: disks take their whole size when they are made.
 	Thick bool
 	// FileServers are the addresses of its file servers, by which vSAN file
-	// service exports shares. Without any it holds no file volumes.
+	// service exports shares, the primary one first. Without any it holds no
+	// file volumes.
 	FileServers []string
 }
 
@@ -44,7 +45,7 @@ func (i *inventory) refresh(c *simulator.Context) {
 		var free int64
 		var mounts []string
 		c.WithLock(ds, func() {
-			d.Name, d.URL, d.Type, d.CapacityMB = ds.Name, ds.Summary.Url, ds.Summary.Type, ds.Summary.Capacity>>20
+			d.Name, d.URL, d.CapacityMB = ds.Name, ds.Summary.Url, ds.Summary.Capacity>>20
 			d.Inaccessible = !ds.Summary.Accessible
 			d.Maintenance = ds.Summary.MaintenanceMode != "" && ds.Summary.MaintenanceMode != string(vim.DatastoreSummaryMaintenanceModeStateNormal)
 			// Neither CNS nor its driver put first class disks on NFS 4.1
