@@ -1,13 +1,23 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/vmware/govmomi"
+	"github.com/vmware/govmomi/cns"
+	cnstypes "github.com/vmware/govmomi/cns/types"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/cmd/csilab/cli"
 	"github.com/csilab/csilab/sim"
@@ -37,7 +47,7 @@ func TestScripts(t *testing.T) {
 			e.Defer(func() { os.RemoveAll(short) })
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "waitfile": waitfile, "waitlab": waitlab, "nolab": nolab},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "waitfile": waitfile, "waitlab": waitlab, "nolab": nolab, "mkvolume": mkvolume, "touchvolume": touchvolume, "volumes": volumes},
 	})
 }
 
@@ -97,5 +107,84 @@ func waitfile(ts *testscript.TestScript, _ bool, args []string) {
 			ts.Fatalf("%s did not appear", args[0])
 		case <-time.After(10 * time.Millisecond):
 		}
+	}
+}
+
+// cnsOf logs in where an environment file says, as a user of serve does.
+func cnsOf(ts *testscript.TestScript, env, variable string) (ctx context.Context, c *cns.Client, end func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	for line := range strings.Lines(ts.ReadFile(env)) {
+		v, ok := strings.CutPrefix(strings.TrimSpace(line), variable+"=")
+		if !ok {
+			continue
+		}
+		u, err := url.Parse(strings.Trim(v, "'"))
+		ts.Check(err)
+		vc, err := govmomi.NewClient(ctx, u, true)
+		ts.Check(err)
+		c, err := cns.NewClient(ctx, vc.Client)
+		ts.Check(err)
+		return ctx, c, func() { vc.Logout(ctx); vc.CloseIdleConnections(); cancel() }
+	}
+	ts.Fatalf("%s: no %s", env, variable)
+	return nil, nil, nil
+}
+
+// mkvolume ENV NAME [VARIABLE] makes a volume of 1 MiB on the vCenter that an
+// environment file names.
+func mkvolume(ts *testscript.TestScript, neg bool, args []string) {
+	variable := "CSILAB_VCENTER_URL"
+	if len(args) == 3 {
+		variable = args[2]
+	}
+	ctx, c, end := cnsOf(ts, args[0], variable)
+	defer end()
+	task, err := c.CreateVolume(ctx, []cnstypes.CnsVolumeCreateSpec{{
+		Name: args[1], VolumeType: string(cnstypes.CnsVolumeTypeBlock),
+		Metadata: cnstypes.CnsVolumeMetadata{ContainerCluster: cnstypes.CnsContainerCluster{
+			ClusterType: string(cnstypes.CnsClusterTypeKubernetes), ClusterId: "script", ClusterFlavor: string(cnstypes.CnsClusterFlavorVanilla), VSphereUser: "u@v"}},
+		BackingObjectDetails: &cnstypes.CnsBlockBackingDetails{CnsBackingObjectDetails: cnstypes.CnsBackingObjectDetails{CapacityInMb: 1}},
+	}})
+	ended(ts, neg, ctx, task, err)
+}
+
+// touchvolume ENV NAME writes the metadata of a volume.
+func touchvolume(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, c, end := cnsOf(ts, args[0], "CSILAB_VCENTER_URL")
+	defer end()
+	r, err := c.QueryAllVolume(ctx, cnstypes.CnsQueryFilter{Names: []string{args[1]}}, cnstypes.CnsQuerySelection{})
+	ts.Check(err)
+	task, err := c.UpdateVolumeMetadata(ctx, []cnstypes.CnsVolumeMetadataUpdateSpec{{VolumeId: r.Volumes[0].VolumeId, Metadata: r.Volumes[0].Metadata}})
+	ended(ts, neg, ctx, task, err)
+}
+
+// ended waits for the end of a task with one volume.
+func ended(ts *testscript.TestScript, neg bool, ctx context.Context, task *object.Task, err error) {
+	if err == nil {
+		var info *types.TaskInfo
+		if info, err = task.WaitForResultEx(ctx); err == nil {
+			if f := info.Result.(cnstypes.CnsVolumeOperationBatchResult).VolumeResults[0].GetCnsVolumeOperationResult().Fault; f != nil {
+				err = fmt.Errorf("%s", f.LocalizedMessage)
+			}
+		}
+	}
+	if (err != nil) != neg {
+		ts.Fatalf("volume: %v", err)
+	}
+}
+
+// volumes ENV NAME… requires that there are these volumes and no others.
+func volumes(ts *testscript.TestScript, _ bool, args []string) {
+	ctx, c, end := cnsOf(ts, args[0], "CSILAB_VCENTER_URL")
+	defer end()
+	r, err := c.QueryAllVolume(ctx, cnstypes.CnsQueryFilter{}, cnstypes.CnsQuerySelection{})
+	ts.Check(err)
+	var names []string
+	for _, v := range r.Volumes {
+		names = append(names, v.Name)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, args[1:]) {
+		ts.Fatalf("volumes %q, want %q", names, args[1:])
 	}
 }

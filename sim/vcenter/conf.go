@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -12,22 +13,34 @@ import (
 // for this vCenter, as upstream and csilab's driver read it. It holds the
 // password. Certificates are not checked with it: see CA and Thumbprint for a
 // stricter one.
-func (v *VCenter) Conf(clusterID string) string {
-	host, port, err := net.SplitHostPort(v.url.Host)
-	if err != nil {
-		host, port = v.url.Host, "443"
-	}
-	user, password := v.cfg.User, v.cfg.Password
-	if a, ok := v.accounts.find(parsePrincipal(user)); ok {
-		password = a.Password
-	}
+func (v *VCenter) Conf(clusterID string) string { return Conf(clusterID, v) }
+
+// Conf is one configuration file for several vCenters. The driver tells them
+// apart by host, so each must serve on an address of its own; and it places
+// volumes by topology, so each should have zones.
+func Conf(clusterID string, vs ...*VCenter) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[Global]\ncluster-id = %s\ncluster-distribution = \"csilab\"\ninsecure-flag = \"true\"\n\n", quote(clusterID))
-	fmt.Fprintf(&b, "[VirtualCenter %s]\nuser = %s\npassword = %s\nport = \"%s\"\ndatacenters = \"%s\"\ninsecure-flag = \"true\"\n",
-		quote(host), quote(user), quote(password), port, strings.Join(v.Datacenters(), ", "))
-	categories := v.cfg.categories()
+	var categories []string
+	for i, v := range vs {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		host, port, err := net.SplitHostPort(v.url.Host)
+		if err != nil {
+			host, port = v.url.Host, "443"
+		}
+		user, password := v.cfg.User, v.cfg.Password
+		if a, ok := v.accounts.find(parsePrincipal(user)); ok {
+			password = a.Password
+		}
+		fmt.Fprintf(&b, "[VirtualCenter %s]\nuser = %s\npassword = %s\nport = \"%s\"\ndatacenters = \"%s\"\ninsecure-flag = \"true\"\n",
+			quote(host), quote(user), quote(password), port, strings.Join(v.Datacenters(), ", "))
+		categories = append(categories, v.cfg.categories()...)
+	}
 	if len(categories) > 0 {
-		fmt.Fprintf(&b, "\n[Labels]\ntopology-categories = \"%s\"\n", strings.Join(categories, ", "))
+		slices.Sort(categories)
+		fmt.Fprintf(&b, "\n[Labels]\ntopology-categories = \"%s\"\n", strings.Join(slices.Compact(categories), ", "))
 	}
 	return b.String()
 }
@@ -41,6 +54,13 @@ func quote(s string) string {
 // and a csi-vsphere.conf of mode 0600 beside it. The file appears by rename,
 // complete, so that a script can wait for it. Values are as a shell reads them.
 func (v *VCenter) WriteEnv(path, clusterID string) error {
+	return WriteEnv(path, clusterID, []string{"vc-1"}, []*VCenter{v}, nil)
+}
+
+// WriteEnv writes the environment of a client of several vCenters: that of the
+// first, and the URLs of the others as CSILAB_VCENTER_URL_2 and so on, with
+// their names in CSILAB_VCENTERS; then more, which are names and values.
+func WriteEnv(path, clusterID string, names []string, vs []*VCenter, more [][2]string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return fmt.Errorf("vcenter: env file: %w", err)
@@ -49,16 +69,16 @@ func (v *VCenter) WriteEnv(path, clusterID string) error {
 	if conf == path {
 		return fmt.Errorf("vcenter: env file %q: the name is taken by the driver's configuration, which is written beside it", path)
 	}
-	if err := replaceFile(conf, []byte(v.Conf(clusterID)), 0o600); err != nil {
+	if err := replaceFile(conf, []byte(Conf(clusterID, vs...)), 0o600); err != nil {
 		return fmt.Errorf("vcenter: %w", err)
 	}
+	v := vs[0]
 	ds := v.DatastoreNames()
 	second := ds[0]
 	if len(ds) > 1 {
 		second = ds[1]
 	}
-	var b strings.Builder
-	for _, kv := range [][2]string{
+	env := [][2]string{
 		{"CSILAB_VCENTER_URL", v.encodedURL()},
 		{"CSILAB_DATACENTER", v.Datacenter()},
 		{"CSILAB_DATASTORE", ds[0]},
@@ -66,10 +86,16 @@ func (v *VCenter) WriteEnv(path, clusterID string) error {
 		{"CSILAB_RESOURCE_POOL", v.ResourcePool()},
 		{"CSILAB_POLICY", v.Policy()},
 		{"CSILAB_VSPHERE_CONF", conf},
-	} {
+		{"CSILAB_VCENTERS", strings.Join(names, ",")},
+	}
+	for i, v := range vs[1:] {
+		env = append(env, [2]string{fmt.Sprintf("CSILAB_VCENTER_URL_%d", i+2), v.encodedURL()})
+	}
+	var b strings.Builder
+	for _, kv := range append(env, more...) {
 		fmt.Fprintf(&b, "%s=%s\n", kv[0], shell(kv[1]))
 	}
-	// The URL holds the password.
+	// The URLs hold passwords.
 	if err := replaceFile(path, []byte(b.String()), 0o600); err != nil {
 		return fmt.Errorf("vcenter: %w", err)
 	}

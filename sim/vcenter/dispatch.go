@@ -256,6 +256,11 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 			}
 			end := v.sessions.begin(s)
 			res = v.call(r, s)
+			if v.cfg.StateDir != "" && res.Fault() == nil && changes(r.method.Name) {
+				if err := v.keep(); err != nil {
+					res = replyFault{simulator.Fault("A general system error occurred: "+err.Error(), &types.SystemError{Reason: err.Error()})}
+				}
+			}
 			end()
 			return faultError(res)
 		})

@@ -111,7 +111,8 @@ type Config struct {
 	// MaxSessions is how many SOAP and REST sessions there may be; 0 means 3000.
 	MaxSessions int
 	// Disks holds the content of volumes, Hardware plugs disks into nodes; see
-	// package cnsface. Nil: none.
+	// package cnsface. Nil: none. With a StateDir the store must be this vCenter's
+	// alone: images that no volume has are removed.
 	Disks    cnsface.Disks
 	Hardware cnsface.Hardware
 	// In is the interceptor; nil lets all calls through unrecorded.
@@ -143,8 +144,12 @@ type Config struct {
 	IdleTimeout time.Duration
 	// StateDir keeps what must survive a restart of the lab: the numbers of
 	// tasks, which are never used again, the volumes and the certificate.
-	// Empty keeps nothing.
+	// It is written before a change is acknowledged, and one vCenter at a time may
+	// have it. Empty keeps nothing.
 	StateDir string
+	// OnStateError is called when the state can't be written, once until it can
+	// again. Changes are refused then. It must not call the vCenter.
+	OnStateError func(error)
 	// Log of what goes wrong inside; nil drops it.
 	Log *slog.Logger
 }
@@ -258,6 +263,9 @@ type VCenter struct {
 	server *http.Server
 	served chan struct{}
 
+	unlockState func() // of the StateDir
+	keeper      keeper
+
 	calls struct {
 		mu     sync.Mutex
 		closed bool
@@ -276,7 +284,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), served: make(chan struct{})}
+	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), served: make(chan struct{}), unlockState: func() {}}
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
@@ -287,6 +295,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 			if v.tasks != nil {
 				v.tasks.Close()
 			}
+			v.unlockState()
 			if cfg.Listener != nil {
 				cfg.Listener.Close()
 			}
@@ -296,6 +305,14 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	state, err := v.loadState()
 	if err != nil {
 		return nil, err
+	}
+	if d, ok := cfg.Disks.(images); ok && cfg.StateDir != "" {
+		if state.CNS == nil {
+			state.CNS = &core.State{}
+		}
+		if err := reconcile(state.CNS, d, cfg.Log); err != nil {
+			return nil, v.stateError(err)
+		}
 	}
 	v.svc, v.content = newService(cfg)
 	v.base, v.vim = v.svc.Context, v.svc.Context.Map
@@ -320,7 +337,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	v.svc.RegisterSDK(vslm.New())
 	v.sweepBuild()
 	v.tasks, err = task.New(v.svc, task.Config{
-		First: state.NextTask, KeepFor: cfg.TaskRetention, Latency: cfg.TaskLatency, OnTask: v.onTask, Log: cfg.Log,
+		First: state.NextTask, KeepFor: cfg.TaskRetention, Latency: cfg.TaskLatency, OnTask: v.keepTask, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -388,7 +405,11 @@ func (v *VCenter) Close() {
 		v.face.Close()
 		if err := v.saveState(); err != nil {
 			v.log.Error("state not kept", "err", err)
+			if v.cfg.OnStateError != nil {
+				v.cfg.OnStateError(err)
+			}
 		}
+		v.unlockState()
 	})
 }
 
@@ -433,6 +454,9 @@ func (v *VCenter) serveVersions(w http.ResponseWriter, namespace string) {
 
 // URL of the vCenter's SDK, with user and password.
 func (v *VCenter) URL() *url.URL { u := *v.url; return &u }
+
+// Version is what the vCenter says it is.
+func (v *VCenter) Version() string { return v.cfg.Version }
 
 // Datacenter is the inventory path of the first datacenter.
 func (v *VCenter) Datacenter() string { return "/" + v.cfg.Datacenters[0].Name }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
@@ -55,43 +55,31 @@ path of a ready csi-vsphere.conf.`,
 	return cmd
 }
 
-func serve(ctx context.Context, s Streams, f serveFlags) error {
-	if f.nodes < 0 || f.nodes > 64 {
-		return exitf(ExitUsage, "--nodes %d: allowed are 0 to 64", f.nodes)
-	}
-	host, port, err := net.SplitHostPort(f.listen)
+// checkListen wants HOST:PORT with a host, and returns the two.
+func checkListen(flag, addr string) (host string, port int, err error) {
+	host, p, err := net.SplitHostPort(addr)
 	if err != nil {
-		return exitf(ExitUsage, "--listen %q: must be HOST:PORT: %v", f.listen, err)
+		return "", 0, exitf(ExitUsage, "%s %q: must be HOST:PORT: %v", flag, addr, err)
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return exitf(ExitUsage, "--listen %q: port %q: allowed are 0 to 65535", f.listen, port)
+	port, err = strconv.Atoi(p)
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, exitf(ExitUsage, "%s %q: port %q: allowed are 0 to 65535", flag, addr, p)
 	}
 	if host == "" {
-		return exitf(ExitUsage, "--listen %q: name the address; 0.0.0.0 is all of them, 127.0.0.1 only this machine", f.listen)
+		return "", 0, exitf(ExitUsage, "%s %q: name the address; 0.0.0.0 is all of them, 127.0.0.1 only this machine", flag, addr)
 	}
-	if f.state != "" {
-		if err := os.MkdirAll(f.state, 0o700); err != nil {
-			return exitf(ExitUsage, "--state %q: %w", f.state, err)
-		}
+	return host, port, nil
+}
+
+// plan makes the configurations of the vCenters from the flags.
+func (f serveFlags) plan() ([]served, error) {
+	if f.nodes < 0 || f.nodes > 64 {
+		return nil, exitf(ExitUsage, "--nodes %d: allowed are 0 to 64", f.nodes)
 	}
-	if f.env != "" {
-		if err := os.Remove(f.env); err != nil && !os.IsNotExist(err) { // an earlier one's
-			return exitf(ExitUsage, "--env %q: %w", f.env, err)
-		}
+	if _, _, err := checkListen("--listen", f.listen); err != nil {
+		return nil, err
 	}
-	l, err := net.Listen("tcp", f.listen)
-	if err != nil {
-		return exitf(ExitEnvironment, "--listen %q: %w", f.listen, err)
-	}
-	cfg := vcenter.Config{Seed: f.seed, Version: f.version, Listener: l, TLS: true, StateDir: f.state, Log: logger(s.Err, f.verbose)}
-	var disks disk.Store = disk.NewMemory()
-	if f.state != "" {
-		if disks, err = disk.NewFiles(f.state + "/disks"); err != nil {
-			l.Close()
-			return exitf(ExitEnvironment, "--state %q: %w", f.state, err)
-		}
-	}
-	cfg.Disks = disks
+	cfg := vcenter.Config{Seed: f.seed, Version: f.version}
 	for i := range f.nodes {
 		n := vcenter.Node{Name: fmt.Sprintf("node-%d", i+1)}
 		if len(f.zones) > 0 {
@@ -99,27 +87,47 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 		}
 		cfg.Nodes = append(cfg.Nodes, n)
 	}
-	v, err := vcenter.New(ctx, cfg)
+	return []served{{name: "vc-1", listen: f.listen, cfg: cfg}}, nil
+}
+
+func serve(ctx context.Context, s Streams, f serveFlags) error {
+	plan, err := f.plan()
 	if err != nil {
-		l.Close()
-		return &exitError{ExitUsage, err}
+		return err
 	}
-	defer v.Close()
 	if f.env != "" {
-		if err := v.WriteEnv(f.env, "csilab"); err != nil {
+		if err := os.Remove(f.env); err != nil && !os.IsNotExist(err) { // an earlier one's
 			return exitf(ExitUsage, "--env %q: %w", f.env, err)
 		}
-		// The files hold the password, and are true only while the vCenter serves.
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	run, err := startServing(ctx, plan, f.state, logger(s.Err, f.verbose), stop)
+	if err != nil {
+		return err
+	}
+	defer run.close()
+	if f.env != "" {
+		if err := run.writeEnv(f.env); err != nil {
+			return exitf(codeOfFile(err), "--env %q: %w", f.env, err)
+		}
+		// The files hold passwords, and are true only while the vCenters serve.
 		defer os.Remove(f.env)
 		defer os.Remove(filepath.Join(filepath.Dir(f.env), "csi-vsphere.conf"))
 	}
-	u := v.URL()
-	u.User = nil // the password is in the env file only
-	fmt.Fprintf(s.Out, "csilab: vCenter %s at %s, datacenter %s, datastores %s\n", f.version, u, v.Datacenter(), strings.Join(v.DatastoreNames(), ", "))
+	for _, v := range run.vcenters {
+		u := v.URL()
+		u.User = nil // the password is in the env file only
+		fmt.Fprintf(s.Out, "csilab: vCenter %s at %s, datacenter %s, datastores %s\n", v.Version(), u, strings.Join(v.Datacenters(), ", "), strings.Join(v.DatastoreNames(), ", "))
+	}
 	if f.env != "" {
 		fmt.Fprintf(s.Out, "csilab: environment in %s\n", f.env)
 	}
 	<-ctx.Done()
+	var lost *vcenter.StateError
+	if errors.As(context.Cause(ctx), &lost) {
+		return exitf(ExitEnvironment, "--state: %w", lost)
+	}
 	fmt.Fprintln(s.Out, "csilab: stopped")
 	return nil
 }

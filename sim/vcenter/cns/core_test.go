@@ -467,7 +467,7 @@ func TestQuery(t *testing.T) {
 		"policy":         {Filter{PolicyID: "p1"}, Cursor{}, "v1 v4 v7", 3, 3},
 		"label":          {Filter{Labels: []Label{{"i", "3"}, {"i", "4"}}}, Cursor{}, "v3 v4", 2, 2},
 		"health":         {Filter{Health: "red"}, Cursor{}, "v1 v3 v5 v7 v9", 5, 5},
-		"accessibility":  {Filter{Accessibility: "green", Names: []string{"n0"}}, Cursor{}, "v0", 1, 1},
+		"accessibility":  {Filter{Accessibility: "accessible", Names: []string{"n0"}}, Cursor{}, "v0", 1, 1},
 		"compliance":     {Filter{Compliance: "nonCompliant"}, Cursor{}, "", 0, 0},
 		"namespace":      {Filter{Namespaces: []string{"ns1"}}, Cursor{Limit: 2}, "v1 v3", 2, 5},
 		"claim":          {Filter{PVCs: []string{"pvc"}, Namespaces: []string{"ns0"}, Names: []string{"n0", "n1"}}, Cursor{}, "v0 v2", 2, 2},

@@ -37,6 +37,10 @@ type CreateSpec struct {
 	// is a volume: the metadata is merged, the rest stays.
 	DiskID string
 	Again  bool
+	// DiskPath registers the disk at a path, e.g. "[ds] dir/a.vmdk": a first
+	// class disk, or a virtual disk that becomes one, with ID where CallerID
+	// is set.
+	DiskPath string
 	// Share makes a file volume.
 	Share *ShareSpec
 }
@@ -74,6 +78,9 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 		return c.planShare(v, s)
 	}
 	v.Flags.KeepAfterDeleteVM = true
+	if s.DiskPath != "" {
+		return c.planRegisterPath(v, s)
+	}
 	if s.DiskID != "" {
 		return c.planRegister(v, s)
 	}
@@ -161,7 +168,7 @@ func (c *Core) planRegister(v Volume, s CreateSpec) (Plan, error) {
 
 // Create makes a volume. Errors: InvalidArgument, AlreadyExists,
 // AlreadyRegistered, NotFound, SnapshotNotFound, NotFoundObject, NoSpace,
-// Inaccessible, Maintenance.
+// Inaccessible, Maintenance, FileNotFound.
 func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 	p, err := c.PlanCreate(s)
 	if err != nil {
@@ -184,6 +191,16 @@ func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 		}
 		c.createShare(p, s.Share.Existing)
 		return p, nil
+	}
+	if s.DiskPath != "" {
+		s.DiskID = p.Volume.ID
+		if f, plain := c.files[s.DiskPath]; plain {
+			c.dropFile(f)
+			v := &volume{Volume: p.Volume.clone()}
+			c.appear(v)
+			c.insert(v)
+			return p, nil
+		}
 	}
 	if s.DiskID == "" {
 		p.Volume.Created = now

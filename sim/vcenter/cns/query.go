@@ -60,6 +60,15 @@ func (c *Core) Health(v Volume) string {
 	return Red
 }
 
+// Access of a volume is that of its datastore. "accessible" as in the log of
+// govmomi#2160; unverified: the other value.
+func (c *Core) Access(v Volume) string {
+	if s, ok := c.datastores[v.Datastore]; ok && !s.Inaccessible {
+		return "accessible"
+	}
+	return "notAccessible"
+}
+
 // Query returns the volumes that match, oldest first. It walks the smallest
 // index that the filter names: a query by id costs the same at any number of
 // volumes. Errors: InvalidArgument (too many ids, cursor).
@@ -146,7 +155,7 @@ func (c *Core) matches(v *volume, f Filter) bool {
 		(f.Compliance == "" || f.Compliance == Compliant) &&
 		(f.CBT == "" || f.CBT == v.CBT()) &&
 		(f.Health == "" || f.Health == c.Health(v.Volume)) &&
-		(f.Accessibility == "" || f.Accessibility == c.Health(v.Volume)) &&
+		(f.Accessibility == "" || f.Accessibility == c.Access(v.Volume)) &&
 		(len(f.Clusters) == 0 || slices.ContainsFunc(v.Metadata.clusterIDs(), func(id string) bool { return slices.Contains(f.Clusters, id) })) &&
 		(len(f.Labels) == 0 || slices.ContainsFunc(v.Metadata.Entities, func(e Entity) bool {
 			return slices.ContainsFunc(e.Labels, func(l Label) bool { return slices.Contains(f.Labels, l) })

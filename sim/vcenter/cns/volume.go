@@ -59,6 +59,7 @@ type Datastore struct {
 	ID         string // managed object id, e.g. "datastore-1"
 	Name       string
 	URL        string
+	Type       string // as vim25 spells it, e.g. "VMFS", "vsan"
 	CapacityMB int64
 	// ReservedMB is what others than CNS take of the capacity.
 	ReservedMB int64

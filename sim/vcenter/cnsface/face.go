@@ -27,6 +27,7 @@ type Disks interface {
 	Snapshot(id, snap string) error
 	DeleteSnapshot(id, snap string) error
 	Restore(id, snap, newID string, size int64) error
+	Clone(id, newID string, size int64) error
 }
 
 // Hardware plugs disks into nodes. VMs go by their BIOS uuid (lower case,

@@ -296,6 +296,16 @@ func (d *disks) Restore(id, snap, newID string, size int64) error {
 	})
 }
 
+func (d *disks) Clone(id, newID string, size int64) error {
+	return d.call(func() error {
+		if _, ok := d.size[id]; !ok {
+			return disk.ErrNotFound
+		}
+		d.size[newID] = size
+		return nil
+	})
+}
+
 func (d *disks) sizes() map[string]int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/vmware/govmomi/cns/methods"
 	cnstypes "github.com/vmware/govmomi/cns/types"
@@ -86,10 +87,10 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 	f.inv.refresh(f.inv.context()) // for the health of what lies on them
 	f.mu.Lock()
 	page, err := f.core.Query(filter, cur)
-	urls, health := make([]string, len(page.Volumes)), make([]string, len(page.Volumes))
+	homes := make([]home, len(page.Volumes))
 	for i, v := range page.Volumes {
 		ds, _, _ := f.core.Datastore(v.Datastore)
-		urls[i], health[i] = ds.URL, f.core.Health(v)
+		homes[i] = home{ds, f.core.Health(v), f.core.Access(v)}
 	}
 	f.mu.Unlock()
 	if err != nil {
@@ -99,7 +100,7 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 	for i, v := range page.Volumes {
 		w := cnstypes.CnsVolume{
 			VolumeId:        volumeID(v.ID),
-			DatastoreUrl:    urls[i],
+			DatastoreUrl:    homes[i].URL,
 			Name:            v.Name,
 			VolumeType:      string(cnstypes.CnsVolumeTypeBlock),
 			StoragePolicyId: v.PolicyID,
@@ -107,13 +108,14 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 			BackingObjectDetails: blockDetails{&cnstypes.CnsBlockBackingDetails{
 				CnsBackingObjectDetails:        cnstypes.CnsBackingObjectDetails{CapacityInMb: v.CapacityMB},
 				BackingDiskId:                  v.ID,
-				BackingDiskUrlPath:             urls[i] + "fcd/" + v.ID + ".vmdk",
+				BackingDiskUrlPath:             homes[i].urlOf(v.DiskPath),
 				BackingDiskPath:                v.DiskPath,
+				BackingDiskObjectId:            f.objectID(homes[i].Type, v.ID),
 				AggregatedSnapshotCapacityInMb: v.SnapshotMB(),
 			}},
 			ComplianceStatus:             cns.Compliant,
-			DatastoreAccessibilityStatus: health[i],
-			HealthStatus:                 health[i],
+			DatastoreAccessibilityStatus: homes[i].access,
+			HealthStatus:                 homes[i].health,
 		}
 		if v.Share != nil {
 			w.VolumeType, w.BackingObjectDetails = string(cnstypes.CnsVolumeTypeFile), shareWire(v)
@@ -124,6 +126,31 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 		res.Volumes = append(res.Volumes, w)
 	}
 	return res, nil
+}
+
+// home is where a volume lies, and how that is.
+type home struct {
+	cns.Datastore
+	health, access string
+}
+
+// urlOf is the URL of a path such as "[ds] dir/a.vmdk".
+func (h home) urlOf(path string) string {
+	_, rel, _ := strings.Cut(path, "] ")
+	return h.URL + rel
+}
+
+// objectID is the id of the object that backs a disk, which only datastores
+// that are object stores have (govmomi's cns/client_test.go).
+func (f *Face) objectID(datastoreType, disk string) string {
+	switch datastoreType {
+	case string(vim.HostFileSystemVolumeFileSystemTypeVsan):
+		return uuid(f.ids.digest("vsan object", disk))
+	case string(vim.HostFileSystemVolumeFileSystemTypeVVOL):
+		// Unverified: the form of the ids of vVols.
+		return "rfc4122." + uuid(f.ids.digest("vvol", disk))
+	}
+	return ""
 }
 
 // choose blanks what a selection doesn't name. The id is always given, and

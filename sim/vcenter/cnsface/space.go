@@ -45,7 +45,7 @@ func (i *inventory) refresh(c *simulator.Context) {
 		var free int64
 		var mounts []string
 		c.WithLock(ds, func() {
-			d.Name, d.URL, d.CapacityMB = ds.Name, ds.Summary.Url, ds.Summary.Capacity>>20
+			d.Name, d.URL, d.Type, d.CapacityMB = ds.Name, ds.Summary.Url, ds.Summary.Type, ds.Summary.Capacity>>20
 			d.Inaccessible = !ds.Summary.Accessible
 			d.Maintenance = ds.Summary.MaintenanceMode != "" && ds.Summary.MaintenanceMode != string(vim.DatastoreSummaryMaintenanceModeStateNormal)
 			// Neither CNS nor its driver put first class disks on NFS 4.1

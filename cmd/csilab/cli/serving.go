@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/lockfile"
+	"github.com/csilab/csilab/sim/vcenter"
+)
+
+// served is a vCenter to serve.
+type served struct {
+	name   string
+	listen string // HOST:PORT
+	cfg    vcenter.Config
+}
+
+// serving is what `serve` has running.
+type serving struct {
+	names    []string
+	vcenters []*vcenter.VCenter
+	closers  []func()
+}
+
+func (r *serving) close() {
+	for i := len(r.closers) - 1; i >= 0; i-- {
+		r.closers[i]()
+	}
+	r.closers = nil
+}
+
+// codeOfFile tells a path that can't be, which is the user's, from a disk that
+// is full, read-only or not ours, which is the machine's.
+func codeOfFile(err error) int {
+	var state *vcenter.StateError
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO), errors.Is(err, fs.ErrPermission):
+		return ExitEnvironment
+	case errors.As(err, &state):
+		return ExitEnvironment
+	}
+	return ExitUsage
+}
+
+// startServing starts the vCenters. Each has its state in stateDir, below its
+// name where there are several; fail is called when that can't be written any
+// longer. Errors carry their exit code.
+func startServing(ctx context.Context, plan []served, stateDir string, log *slog.Logger, fail func(error)) (_ *serving, err error) {
+	r := &serving{}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	if stateDir != "" {
+		if err := os.MkdirAll(stateDir, 0o700); err != nil {
+			return nil, exitf(codeOfFile(err), "--state %q: %w", stateDir, err)
+		}
+		release, err := lockfile.Acquire(filepath.Join(stateDir, "serve.lock"))
+		if err != nil {
+			return nil, exitf(ExitEnvironment, "--state %q: %w", stateDir, err)
+		}
+		r.closers = append(r.closers, release)
+	}
+	for _, p := range plan {
+		cfg := p.cfg
+		cfg.TLS, cfg.Log, cfg.OnStateError = true, log, fail
+		var store disk.Store = disk.NewMemory()
+		if stateDir != "" {
+			cfg.StateDir = stateDir
+			if len(plan) > 1 {
+				cfg.StateDir = filepath.Join(stateDir, p.name)
+			}
+			if store, err = disk.NewFiles(filepath.Join(cfg.StateDir, "disks")); err != nil {
+				return nil, exitf(ExitEnvironment, "--state %q: %w", stateDir, err)
+			}
+		}
+		r.closers = append(r.closers, func() { store.Close() })
+		cfg.Disks = store
+		l, err := net.Listen("tcp", p.listen)
+		if err != nil {
+			return nil, exitf(ExitEnvironment, "listen on %q for %s: %w", p.listen, p.name, err)
+		}
+		cfg.Listener = l
+		v, err := vcenter.New(ctx, cfg)
+		if err != nil {
+			l.Close()
+			return nil, &exitError{codeOfFile(err), err}
+		}
+		r.closers = append(r.closers, v.Close)
+		r.names, r.vcenters = append(r.names, p.name), append(r.vcenters, v)
+	}
+	return r, nil
+}
+
+// clusterID is the driver's cluster-id in the configuration that is written.
+const clusterID = "csilab"
+
+func (r *serving) writeEnv(path string) error {
+	return vcenter.WriteEnv(path, clusterID, r.names, r.vcenters, nil)
+}
