@@ -63,6 +63,9 @@ func reconcile(s *core.State, store images, log *slog.Logger) error {
 		return nil
 	}
 	for n := range s.Volumes {
+		if s.Volumes[n].Lost {
+			continue // and so is its content
+		}
 		if err := fit(&s.Volumes[n].Disk); err != nil {
 			return err
 		}
@@ -72,6 +75,11 @@ func reconcile(s *core.State, store images, log *slog.Logger) error {
 			return err
 		}
 	}
+	s.Files = slices.DeleteFunc(s.Files, func(f core.File) bool {
+		_, ok := have[f.ID]
+		known[f.ID] = ok
+		return !ok
+	})
 	s.Volumes = slices.DeleteFunc(s.Volumes, func(v core.Volume) bool { return lost[v.ID] })
 	s.Disks = slices.DeleteFunc(s.Disks, func(d core.Disk) bool { return lost[d.ID] })
 	s.Attachments = slices.DeleteFunc(s.Attachments, func(a core.Attachment) bool { return lost[a.Volume] })

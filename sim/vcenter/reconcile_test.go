@@ -28,6 +28,7 @@ func TestReconcile(t *testing.T) {
 	must(store.Snapshot("snaps", "kept"))
 	must(store.Snapshot("snaps", "new")) // not acknowledged
 	must(store.Create("loose", mb))
+	must(store.Create("vmdk", mb))
 	volume := func(id string, mbs int64, snaps ...string) core.Volume {
 		v := core.Volume{Disk: core.Disk{ID: id, CapacityMB: mbs}}
 		for _, s := range snaps {
@@ -36,7 +37,8 @@ func TestReconcile(t *testing.T) {
 		return v
 	}
 	s := &core.State{
-		Volumes: []core.Volume{volume("same", 1), volume("deleting", 1), volume("short", 2), volume("long", 2), volume("snaps", 1, "gone", "kept"), volume("file:share", 1)},
+		Volumes: []core.Volume{volume("same", 1), volume("deleting", 1), volume("short", 2), volume("long", 2), volume("snaps", 1, "gone", "kept"), volume("file:share", 1), {Disk: core.Disk{ID: "behind", CapacityMB: 1}, Lost: true}},
+		Files:   []core.File{{ID: "vmdk"}, {ID: "vmdk-deleting"}},
 		Disks:   []core.Disk{{ID: "loose", CapacityMB: 1}, {ID: "loose-deleting", CapacityMB: 1}},
 		Attachments: []core.Attachment{
 			{Volume: "same"}, {Volume: "deleting"},
@@ -47,10 +49,10 @@ func TestReconcile(t *testing.T) {
 	for _, v := range s.Volumes {
 		ids = append(ids, v.ID)
 	}
-	if want := []string{"same", "short", "long", "snaps", "file:share"}; !slices.Equal(ids, want) {
+	if want := []string{"same", "short", "long", "snaps", "file:share", "behind"}; !slices.Equal(ids, want) {
 		t.Errorf("volumes %q, want %q", ids, want)
 	}
-	if len(s.Disks) != 1 || len(s.Attachments) != 1 || s.Volumes[2].CapacityMB != 3 {
+	if len(s.Disks) != 1 || len(s.Files) != 1 || len(s.Attachments) != 1 || s.Volumes[2].CapacityMB != 3 {
 		t.Errorf("state %+v", s)
 	}
 	if x := s.Volumes[3].Snapshots; len(x) != 1 || x[0].ID != "kept" || x[0].Parent != "" {
@@ -63,7 +65,7 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("image %+v", i)
 		}
 	}
-	if want := []string{"long", "loose", "same", "short", "snaps"}; !slices.Equal(left, want) {
+	if want := []string{"long", "loose", "same", "short", "snaps", "vmdk"}; !slices.Equal(left, want) {
 		t.Errorf("images %q, want %q", left, want)
 	}
 }

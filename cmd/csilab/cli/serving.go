@@ -6,10 +6,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
+	"github.com/csilab/csilab/sim/control"
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/lockfile"
 	"github.com/csilab/csilab/sim/vcenter"
@@ -26,6 +29,8 @@ type served struct {
 type serving struct {
 	names    []string
 	vcenters []*vcenter.VCenter
+	control  string // URL of the control API
+	token    string
 	closers  []func()
 }
 
@@ -97,12 +102,35 @@ func startServing(ctx context.Context, plan []served, stateDir string, log *slog
 		r.closers = append(r.closers, v.Close)
 		r.names, r.vcenters = append(r.names, p.name), append(r.vcenters, v)
 	}
-	return r, nil
+	return r, r.startControl(log)
+}
+
+// startControl serves the control API on a free port of loopback.
+func (r *serving) startControl(log *slog.Logger) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return exitf(ExitEnvironment, "control API: %w", err)
+	}
+	r.control, r.token = "http://"+l.Addr().String(), control.NewToken()
+	var sources []control.Source
+	for i, v := range r.vcenters {
+		sources = append(sources, control.Source{Name: r.names[i], VCenter: v})
+	}
+	s := &http.Server{Handler: control.Handler(r.token, sources), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("control API", "err", err)
+		}
+	}()
+	r.closers = append(r.closers, func() { s.Close(); <-done })
+	return nil
 }
 
 // clusterID is the driver's cluster-id in the configuration that is written.
 const clusterID = "csilab"
 
 func (r *serving) writeEnv(path string) error {
-	return vcenter.WriteEnv(path, clusterID, r.names, r.vcenters, nil)
+	return vcenter.WriteEnv(path, clusterID, r.names, r.vcenters, [][2]string{{envControlURL, r.control}, {envControlToken, r.token}})
 }

@@ -1,0 +1,177 @@
+package control
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/csilab/csilab/sim/vcenter"
+	core "github.com/csilab/csilab/sim/vcenter/cns"
+)
+
+// Source is a vCenter with its name.
+type Source struct {
+	Name    string
+	VCenter *vcenter.VCenter
+}
+
+// NewToken makes a token of 32 random bytes, in hex.
+func NewToken() string {
+	b := make([]byte, 32)
+	rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// Handler serves GET /v1alpha1/<kind>, with ?vcenter=NAME those of one vCenter,
+// to requests with "Authorization: Bearer <token>".
+func Handler(token string, sources []Source) http.Handler {
+	want := sha256.Sum256([]byte(token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		// Digests: their length says nothing about the token's.
+		got := sha256.Sum256([]byte(given))
+		if !ok || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			refuse(w, http.StatusUnauthorized, "the token is missing or wrong")
+			return
+		}
+		if r.Method != http.MethodGet {
+			w.Header().Set("Allow", http.MethodGet)
+			refuse(w, http.StatusMethodNotAllowed, "only GET is served")
+			return
+		}
+		kind, ok := strings.CutPrefix(r.URL.Path, "/v1alpha1/")
+		if !ok {
+			refuse(w, http.StatusNotFound, "the path must be /v1alpha1/ and one of "+strings.Join(Kinds, ", "))
+			return
+		}
+		if err := CheckKind(kind); err != nil {
+			refuse(w, http.StatusNotFound, err.Error())
+			return
+		}
+		from := sources
+		if name := r.URL.Query().Get("vcenter"); name != "" {
+			from = nil
+			var names []string
+			for _, s := range sources {
+				names = append(names, s.Name)
+				if s.Name == name {
+					from = []Source{s}
+				}
+			}
+			if from == nil {
+				refuse(w, http.StatusNotFound, fmt.Sprintf("no vCenter %q; there are %s", name, strings.Join(names, ", ")))
+				return
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(look(kind, from))
+	})
+}
+
+func refuse(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": text})
+}
+
+func look(kind string, sources []Source) any {
+	switch kind {
+	case "volumes":
+		return list("VolumeList", sources, volumes)
+	case "attachments":
+		return list("AttachmentList", sources, attachments)
+	case "tasks":
+		return list("TaskList", sources, tasks)
+	case "sessions":
+		return list("SessionList", sources, sessions)
+	}
+	return list("DatastoreList", sources, datastores)
+}
+
+func list[T any](kind string, sources []Source, of func(Source) []T) List[T] {
+	l := List[T]{APIVersion, kind, []T{}} // [] and not null
+	for _, s := range sources {
+		l.Items = append(l.Items, of(s)...)
+	}
+	return l
+}
+
+func volumes(s Source) (out []Volume) {
+	nodes := map[string][]string{}
+	for _, a := range s.VCenter.Attachments() {
+		nodes[a.Volume] = append(nodes[a.Volume], a.VMName)
+	}
+	stores := map[string]string{}
+	for _, d := range s.VCenter.DatastoreList() {
+		stores[d.Ref] = d.Name
+	}
+	for _, v := range s.VCenter.Volumes() {
+		x := Volume{VCenter: s.Name, ID: v.ID, Name: v.Name, CapacityMB: v.CapacityMB, Datastore: stores[v.Datastore], Policy: v.PolicyID,
+			Snapshots: len(v.Snapshots), Nodes: nodes[v.ID], Created: v.Created.UTC()}
+		for _, c := range append([]string{v.Metadata.Cluster.ID}, clusterIDs(v.Metadata.Clusters)...) {
+			if c != "" && !slices.Contains(x.Clusters, c) {
+				x.Clusters = append(x.Clusters, c)
+			}
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+func attachments(s Source) (out []Attachment) {
+	names := map[string]string{}
+	for _, v := range s.VCenter.Volumes() {
+		names[v.ID] = v.Name
+	}
+	for _, a := range s.VCenter.Attachments() {
+		out = append(out, Attachment{VCenter: s.Name, Volume: a.Volume, Name: names[a.Volume], Node: a.VMName, VM: a.VM,
+			DiskUUID: strings.ReplaceAll(a.DiskUUID, "-", ""), Controller: a.Controller, Bus: a.Bus, Unit: a.Unit})
+	}
+	return out
+}
+
+func tasks(s Source) (out []Task) {
+	for _, t := range s.VCenter.TaskList() {
+		out = append(out, Task{VCenter: s.Name, ID: t.ID, Op: t.Op, Volume: t.Volume, Snapshot: t.Snapshot, Node: t.VMName, Entity: t.Entity, State: t.State,
+			Progress: t.Progress, OpID: t.OpID, User: t.User, Error: t.Error, Queued: t.Queued, Completed: t.Completed})
+	}
+	return out
+}
+
+func sessions(s Source) (out []Session) {
+	for _, i := range s.VCenter.SessionList() {
+		out = append(out, Session{VCenter: s.Name, Key: i.Key, Kind: i.Kind, User: i.User, Component: i.Component, Agent: i.Agent, Addr: i.Addr,
+			LoggedIn: i.LoggedIn.UTC(), LastActive: i.LastActive.UTC(), Calls: i.Calls, Running: i.Running})
+	}
+	return out
+}
+
+func datastores(s Source) (out []Datastore) {
+	count := map[string]int{}
+	for _, v := range s.VCenter.Volumes() {
+		count[v.Datastore]++
+	}
+	for _, d := range s.VCenter.DatastoreList() {
+		hosts := d.Hosts
+		if hosts == nil {
+			hosts = []string{}
+		}
+		out = append(out, Datastore{VCenter: s.Name, Datacenter: d.Datacenter, Name: d.Name, Ref: d.Ref, Type: d.Type, URL: d.URL,
+			CapacityBytes: d.CapacityBytes, FreeBytes: d.FreeBytes, Accessible: d.Accessible, Maintenance: d.Maintenance, Hosts: hosts, Volumes: count[d.Ref]})
+	}
+	return out
+}
+
+func clusterIDs(cs []core.Cluster) (ids []string) {
+	for _, c := range cs {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
