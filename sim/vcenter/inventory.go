@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/simulator/esx"
 	"github.com/vmware/govmomi/simulator/vpx"
@@ -35,15 +34,17 @@ type zone struct {
 	vms     int                     // placed so far
 }
 
-// inventory is what build made. It changes with AddVM and DeleteVM only, under
-// VCenter.mu.
+// inventory is what build made. VMs come and go under VCenter.mu.
 type inventory struct {
 	centers    []*center
 	zones      []*zone
 	datastores []*simulator.Datastore
-	labels     map[ref]string                       // of datastores
-	vms        map[string]*simulator.VirtualMachine // by node name
-	byUUID     map[string]*simulator.VirtualMachine // by BIOS uuid
+	labels     map[ref]string                         // of datastores
+	vms        map[string]*simulator.VirtualMachine   // by node name
+	nodeOf     map[ref]string                         // VMs of nodes
+	byUUID     map[string][]*simulator.VirtualMachine // by BIOS uuid, which copies may share
+	made       int                                    // VMs that administrators made so far
+	shelf      map[string]shelved                     // VMs that are not registered, by the path of their file
 }
 
 // licences guards vcsim's one package variable that a starting vCenter
@@ -246,6 +247,17 @@ func (v *VCenter) addChild(ctx *simulator.Context, folder, child ref) {
 	})
 }
 
+func (v *VCenter) dropChild(ctx *simulator.Context, folder, child ref) {
+	f, ok := v.vim.Get(folder).(*simulator.Folder)
+	if !ok {
+		return
+	}
+	ctx.WithLock(f, func() {
+		left := slices.DeleteFunc(slices.Clone(f.ChildEntity), func(r ref) bool { return r == child })
+		ctx.Update(f, []types.PropertyChange{{Name: "childEntity", Val: left}})
+	})
+}
+
 // zoneOf is the zone of a host.
 func (z *zone) zoneOf(host int) string { return zoneIn(z.center.Datacenter, z.Cluster, z.Hosts[host]) }
 
@@ -275,10 +287,13 @@ func (v *VCenter) room(n Node) (*zone, *simulator.HostSystem, error) {
 
 // addVM makes the VM of a node. vcsim's CreateVM would make files.
 func (v *VCenter) addVM(n Node) error {
-	if v.inv.vms[n.Name] != nil {
+	v.mu.Lock()
+	exists := v.inv.vms[n.Name] != nil
+	z, host, err := v.room(n)
+	v.mu.Unlock()
+	if exists {
 		return fmt.Errorf("vcenter: node %q exists", n.Name)
 	}
-	z, host, err := v.room(n)
 	if err != nil {
 		return err
 	}
@@ -292,62 +307,15 @@ func (v *VCenter) addVM(n Node) error {
 	if ds == nil {
 		return fmt.Errorf("vcenter: node %q: no datastore is accessible from zone %q, host %q", n.Name, n.Zone, host.Name)
 	}
-	ctx := v.internal()
-	bios, instance := biosUUID(v.cfg.Seed, n.Name), instanceUUID(v.cfg.Seed, n.Name)
 	vmx := fmt.Sprintf("[%s] %s/%s.vmx", ds.Name, n.Name, n.Name)
-	dir := fmt.Sprintf("[%s] %s", ds.Name, n.Name)
-	now := time.Now()
+	config := newConfig(n.Name, biosUUID(v.cfg.Seed, n.Name), instanceUUID(v.cfg.Seed, n.Name), vmx, v.withOtherDisks(n, ds, v.devices(n.Name, ds)))
+	// The driver needs the guest to see the ids of disks.
+	config.ExtraConfig = []types.BaseOptionValue{&types.OptionValue{Key: "disk.EnableUUID", Value: "TRUE"}}
 	power := types.VirtualMachinePowerStatePoweredOn
 	if n.PoweredOff {
 		power = types.VirtualMachinePowerStatePoweredOff
 	}
-	vm := &simulator.VirtualMachine{DataSets: map[string]*simulator.DataSet{}}
-	vm.Name = n.Name
-	vm.Parent = &z.center.obj.VmFolder
-	vm.Config = &types.VirtualMachineConfigInfo{
-		ChangeVersion: "1", Modified: now, Name: n.Name, Uuid: bios, InstanceUuid: instance, Version: "vmx-20",
-		GuestId: "ubuntu64Guest", GuestFullName: "Ubuntu Linux (64-bit)", Firmware: "efi", CreateDate: &now,
-		Files:              types.VirtualMachineFileInfo{VmPathName: vmx, SnapshotDirectory: dir, SuspendDirectory: dir, LogDirectory: dir},
-		Tools:              &types.ToolsConfigInfo{},
-		BootOptions:        &types.VirtualMachineBootOptions{},
-		LatencySensitivity: &types.LatencySensitivity{Level: types.LatencySensitivitySensitivityLevelNormal},
-		// The driver needs the guest to see the ids of disks.
-		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: "disk.EnableUUID", Value: "TRUE"}},
-		Hardware:    types.VirtualHardware{NumCPU: 2, NumCoresPerSocket: types.NewInt32(1), MemoryMB: 4096, Device: v.withOtherDisks(n, ds, v.devices(n.Name, ds))},
-	}
-	vm.Layout = &types.VirtualMachineFileLayout{}
-	vm.LayoutEx = &types.VirtualMachineFileLayoutEx{Timestamp: now}
-	vm.Storage = &types.VirtualMachineStorageInfo{Timestamp: now}
-	vm.Guest = &types.GuestInfo{HostName: n.Name, GuestState: "running", ToolsRunningStatus: "guestToolsRunning"}
-	vm.ResourcePool = z.cluster.ResourcePool
-	if z.cluster.EnvironmentBrowser != nil {
-		vm.EnvironmentBrowser = *z.cluster.EnvironmentBrowser
-	}
-	vm.Runtime = types.VirtualMachineRuntimeInfo{Host: &host.Self, ConnectionState: types.VirtualMachineConnectionStateConnected, PowerState: power, BootTime: &now}
-	vm.Datastore = []ref{ds.Self}
-	if n := z.center.network; n.Value != "" {
-		vm.Network = []ref{n}
-	}
-	vm.GuestHeartbeatStatus = types.ManagedEntityStatusGreen
-	vm.Summary = types.VirtualMachineSummary{
-		Runtime: vm.Runtime,
-		Guest:   &types.VirtualMachineGuestSummary{GuestId: vm.Config.GuestId, HostName: n.Name, ToolsRunningStatus: "guestToolsRunning"},
-		Config: types.VirtualMachineConfigSummary{
-			Name: n.Name, VmPathName: vmx, Uuid: bios, InstanceUuid: instance, GuestId: vm.Config.GuestId, GuestFullName: vm.Config.GuestFullName,
-			MemorySizeMB: 4096, NumCpu: 2, NumVirtualDisks: 1, NumEthernetCards: 1, HwVersion: "vmx-20",
-		},
-		Storage:       &types.VirtualMachineStorageSummary{Timestamp: now},
-		OverallStatus: types.ManagedEntityStatusGreen,
-	}
-	self := v.vim.Put(vm).Reference()
-	vm.Summary.Vm = &vm.Self
-	v.addChild(ctx, z.center.obj.VmFolder, self)
-	v.vim.AddReference(ctx, host, &host.Vm, self)
-	v.vim.AddReference(ctx, ds, &ds.Vm, self)
-	if pool, ok := v.vim.Get(*z.cluster.ResourcePool).(*simulator.ResourcePool); ok {
-		v.vim.AddReference(ctx, pool, &pool.Vm, self)
-	}
-	v.inv.vms[n.Name], v.inv.byUUID[bios] = vm, vm
+	v.install(v.assemble(config, place{z.center.obj.VmFolder, *z.cluster.ResourcePool, host}, power), n.Name)
 	return nil
 }
 
@@ -359,8 +327,25 @@ const (
 	firstNIC       = 4000
 )
 
-// devices is the hardware of a fresh VM: one paravirtual SCSI controller with
-// the boot disk in its first slot.
+// bareDevices is the hardware that every VM has.
+func bareDevices() []types.BaseVirtualDevice {
+	label := func(s string) *types.Description { return &types.Description{Label: s, Summary: s} }
+	unit := func(n int32) *int32 { return &n }
+	return []types.BaseVirtualDevice{
+		&types.VirtualIDEController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: 200, DeviceInfo: label("IDE 0")}}},
+		&types.VirtualIDEController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: 201, DeviceInfo: label("IDE 1")}, BusNumber: 1}},
+		&types.VirtualPS2Controller{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: esx.VirtualMachineDefaultDevicePS2ControllerKey, DeviceInfo: label("PS2 controller 0")}, Device: []int32{600, 700}}},
+		&types.VirtualPCIController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: pciController, DeviceInfo: label("PCI controller 0")}, Device: []int32{500, 12000}}},
+		&types.VirtualSIOController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: 400, DeviceInfo: label("SIO controller 0")}}},
+		&types.VirtualKeyboard{VirtualDevice: types.VirtualDevice{Key: 600, DeviceInfo: label("Keyboard "), ControllerKey: 300, UnitNumber: unit(0)}},
+		&types.VirtualPointingDevice{VirtualDevice: types.VirtualDevice{Key: 700, DeviceInfo: label("Pointing device"), ControllerKey: 300, UnitNumber: unit(1)}},
+		&types.VirtualMachineVideoCard{VirtualDevice: types.VirtualDevice{Key: 500, DeviceInfo: label("Video card "), ControllerKey: pciController, UnitNumber: unit(0)}, VideoRamSizeInKB: 4096, NumDisplays: 1},
+		&types.VirtualMachineVMCIDevice{VirtualDevice: types.VirtualDevice{Key: 12000, DeviceInfo: label("VMCI device"), ControllerKey: pciController, UnitNumber: unit(17)}},
+	}
+}
+
+// devices is the hardware of a node's VM: one paravirtual SCSI controller with
+// the boot disk in its first slot, and a network card.
 func (v *VCenter) devices(node string, ds *simulator.Datastore) []types.BaseVirtualDevice {
 	label := func(s string) *types.Description { return &types.Description{Label: s, Summary: s} }
 	unit := func(n int32) *int32 { return &n }
@@ -368,16 +353,7 @@ func (v *VCenter) devices(node string, ds *simulator.Datastore) []types.BaseVirt
 	disk := identity(v.cfg.Seed, "boot disk", node)
 	mac := identity(v.cfg.Seed, "mac", node)
 	const capacity = 20 << 30
-	return object.VirtualDeviceList{
-		&types.VirtualIDEController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: 200, DeviceInfo: label("IDE 0")}}},
-		&types.VirtualIDEController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: 201, DeviceInfo: label("IDE 1")}, BusNumber: 1}},
-		&types.VirtualPS2Controller{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: esx.VirtualMachineDefaultDevicePS2ControllerKey, DeviceInfo: label("PS2 controller 0")}, Device: []int32{600, 700}}},
-		&types.VirtualPCIController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: pciController, DeviceInfo: label("PCI controller 0")}, Device: []int32{500, 12000, scsiController, firstNIC}}},
-		&types.VirtualSIOController{VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{Key: 400, DeviceInfo: label("SIO controller 0")}}},
-		&types.VirtualKeyboard{VirtualDevice: types.VirtualDevice{Key: 600, DeviceInfo: label("Keyboard "), ControllerKey: 300, UnitNumber: unit(0)}},
-		&types.VirtualPointingDevice{VirtualDevice: types.VirtualDevice{Key: 700, DeviceInfo: label("Pointing device"), ControllerKey: 300, UnitNumber: unit(1)}},
-		&types.VirtualMachineVideoCard{VirtualDevice: types.VirtualDevice{Key: 500, DeviceInfo: label("Video card "), ControllerKey: pciController, UnitNumber: unit(0)}, VideoRamSizeInKB: 4096, NumDisplays: 1},
-		&types.VirtualMachineVMCIDevice{VirtualDevice: types.VirtualDevice{Key: 12000, DeviceInfo: label("VMCI device"), ControllerKey: pciController, UnitNumber: unit(17)}},
+	return children(append(bareDevices(),
 		&types.ParaVirtualSCSIController{VirtualSCSIController: types.VirtualSCSIController{
 			VirtualController: types.VirtualController{VirtualDevice: types.VirtualDevice{
 				Key: scsiController, DeviceInfo: label("SCSI controller 0"), ControllerKey: pciController, UnitNumber: unit(3),
@@ -402,7 +378,7 @@ func (v *VCenter) devices(node string, ds *simulator.Datastore) []types.BaseVirt
 			},
 			AddressType: "assigned", MacAddress: fmt.Sprintf("00:50:56:%02x:%02x:%02x", mac[0]&0x3f|0x80, mac[1], mac[2]),
 		}}},
-	}
+	))
 }
 
 // pageUUID formats the page 83 id of a virtual disk: VMware's start with 6000c29.

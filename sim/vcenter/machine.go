@@ -3,7 +3,6 @@ package vcenter
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -92,54 +91,24 @@ func (m *machine) power(ctx *simulator.Context, to types.VirtualMachinePowerStat
 	return nil
 }
 
-// DestroyTask implements Destroy_Task. Disks that CNS attached stay as
-// volumes: it sets keepAfterDeleteVm.
-func (m *machine) DestroyTask(ctx *simulator.Context, _ *types.Destroy_Task) soap.HasFault {
-	return &methods.Destroy_TaskBody{Res: &types.Destroy_TaskResponse{Returnval: m.task(ctx, "Destroy_Task", func(c *simulator.Context) types.BaseMethodFault {
-		return m.remove(c)
-	})}}
-}
-
-// UnregisterVM implements the method of the API.
-func (m *machine) UnregisterVM(ctx *simulator.Context, _ *types.UnregisterVM) soap.HasFault {
-	if f := m.remove(ctx); f != nil {
-		return &methods.UnregisterVMBody{Fault_: simulator.Fault("", f)}
-	}
-	return &methods.UnregisterVMBody{Res: &types.UnregisterVMResponse{}}
-}
-
-func (m *machine) remove(ctx *simulator.Context) types.BaseMethodFault {
+// remove takes the VM out of the inventory; the VM is locked by ctx. It says
+// which node the VM was.
+func (m *machine) remove(ctx *simulator.Context) (node string, fault types.BaseMethodFault) {
 	if s := m.Runtime.PowerState; s != types.VirtualMachinePowerStatePoweredOff {
-		return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: s}
+		return "", &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: s}
 	}
 	v, self := m.v, m.Self
 	// In the inventory first: who still finds the reference gets
 	// ManagedObjectNotFound.
 	v.vim.Remove(ctx, self)
-	if h, ok := v.vim.Get(*m.Runtime.Host).(*simulator.HostSystem); ok {
-		v.vim.RemoveReference(ctx, h, &h.Vm, self)
-	}
-	if p, ok := v.vim.Get(*m.ResourcePool).(*simulator.ResourcePool); ok {
-		v.vim.RemoveReference(ctx, p, &p.Vm, self)
-	}
-	for _, r := range m.Datastore {
-		if d, ok := v.vim.Get(r).(*simulator.Datastore); ok {
-			v.vim.RemoveReference(ctx, d, &d.Vm, self)
-		}
-	}
-	if f, ok := v.vim.Get(*m.Parent).(*simulator.Folder); ok {
-		ctx.WithLock(f, func() {
-			left := slices.DeleteFunc(slices.Clone(f.ChildEntity), func(r ref) bool { return r == self })
-			ctx.Update(f, []types.PropertyChange{{Name: "childEntity", Val: left}})
-		})
+	v.unlink(ctx, self, m.VirtualMachine)
+	v.dropChild(ctx, *m.Parent, self)
+	for _, s := range snapshotsOf(m.Snapshot) {
+		v.vim.Remove(ctx, s)
 	}
 	v.mu.Lock()
-	if v.inv.vms[m.Name] == m.VirtualMachine {
-		delete(v.inv.vms, m.Name)
-		delete(v.inv.byUUID, m.Config.Uuid)
-	}
-	v.mu.Unlock()
-	return nil
+	defer v.mu.Unlock()
+	return v.unindex(m.VirtualMachine, m.Config.Uuid), nil
 }
 
 // AttachedDisk is a disk of CNS in the hardware of a VM.
@@ -190,8 +159,7 @@ func (v *VCenter) Suspend(node string) error {
 	return v.power(node, types.VirtualMachinePowerStateSuspended)
 }
 
-// DeleteVM powers a node's VM off where needed and removes it from the
-// inventory.
+// DeleteVM powers a node's VM off where needed and deletes it.
 func (v *VCenter) DeleteVM(node string) error {
 	m, err := v.machineOf(node)
 	if err != nil {
@@ -203,10 +171,10 @@ func (v *VCenter) DeleteVM(node string) error {
 		if m.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
 			f = m.power(ctx, types.VirtualMachinePowerStatePoweredOff)
 		}
-		if f == nil {
-			f = m.remove(ctx)
-		}
 	})
+	if f == nil {
+		f = m.destroy(v.ctx, ctx)
+	}
 	if f != nil {
 		return fmt.Errorf("vcenter: node %q: %w", node, &Fault{Fault: f})
 	}
@@ -219,31 +187,43 @@ func (v *VCenter) AddVM(n Node) error {
 	if err := n.validate(); err != nil {
 		return err
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	v.adding.Lock()
+	defer v.adding.Unlock()
 	return v.addVM(n)
 }
 
 // VMUUID is the BIOS uuid of a node's VM, lower case; "" when there is none.
 func (v *VCenter) VMUUID(node string) string {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.inv.vms[node] == nil {
+	vm := v.inv.vms[node]
+	v.mu.Unlock()
+	if vm == nil {
 		return ""
 	}
-	return biosUUID(v.cfg.Seed, node)
+	uuid := ""
+	v.internal().WithLock(vm, func() { uuid = strings.ToLower(vm.Config.Uuid) })
+	return uuid
 }
 
+// nodeName is the node that a VM is; for others the VM's name, or its
+// reference when it is gone.
 func (v *VCenter) nodeName(vm ref) string {
-	if m, ok := v.vim.Get(vm).(*simulator.VirtualMachine); ok {
-		return m.Name // never changes: Rename_Task is refused
+	v.mu.Lock()
+	node, ok := v.inv.nodeOf[vm]
+	v.mu.Unlock()
+	if ok {
+		return node
 	}
-	return vm.Value
+	name := vm.Value
+	if m, ok := v.vim.Get(vm).(*simulator.VirtualMachine); ok {
+		v.internal().WithLock(m, func() { name = m.Name })
+	}
+	return name
 }
 
 func (v *VCenter) nodeByUUID(uuid string) string {
-	if vm, ok := v.byUUID(uuid); ok {
-		return vm.Name
+	if vms := v.byUUID(uuid); len(vms) > 0 {
+		return v.nodeName(vms[0].Self)
 	}
 	return uuid
 }

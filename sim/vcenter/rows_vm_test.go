@@ -2,6 +2,7 @@ package vcenter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -100,10 +101,14 @@ func (r *rig) refused(err error, words ...string) {
 // done waits for a task of vim25.
 func (r *rig) done(task *object.Task, err error) error {
 	r.t.Helper()
-	if err != nil {
-		return err
+	if err == nil {
+		err = task.WaitEx(r.ctx)
 	}
-	return task.Wait(r.ctx)
+	var te types.HasFault
+	if errors.As(err, &te) {
+		return fmt.Errorf("%T: %w", te.Fault(), err)
+	}
+	return err
 }
 
 func (r *rig) devices(vm *object.VirtualMachine) object.VirtualDeviceList {

@@ -1,6 +1,7 @@
 package vcenter
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/vmware/govmomi/simulator"
@@ -25,9 +26,12 @@ func (s *searchIndex) FindByUuid(ctx *simulator.Context, req *types.FindByUuid) 
 		return s.SearchIndex.FindByUuid(ctx, req)
 	}
 	res := &types.FindByUuidResponse{}
-	if vm, ok := s.v.byUUID(req.Uuid); ok && (req.Datacenter == nil || *req.Datacenter == s.v.datacenterOf(vm.Self)) {
-		self := vm.Self
-		res.Returnval = &self
+	for _, vm := range s.v.byUUID(req.Uuid) {
+		if req.Datacenter == nil || *req.Datacenter == s.v.datacenterOf(vm.Self) {
+			self := vm.Self
+			res.Returnval = &self
+			break
+		}
 	}
 	return &methods.FindByUuidBody{Res: res}
 }
@@ -51,10 +55,10 @@ func (v *VCenter) datacenterOf(r ref) ref {
 	return r
 }
 
-// byUUID finds a VM by BIOS uuid, in any case.
-func (v *VCenter) byUUID(uuid string) (*simulator.VirtualMachine, bool) {
+// byUUID finds VMs by BIOS uuid, in any case: more than one where a VM was
+// registered twice.
+func (v *VCenter) byUUID(uuid string) []*simulator.VirtualMachine {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	vm, ok := v.inv.byUUID[strings.ToLower(uuid)]
-	return vm, ok
+	return slices.Clone(v.inv.byUUID[strings.ToLower(uuid)])
 }

@@ -45,6 +45,10 @@ func localize(namespace string, f *soap.Fault) *soap.Fault {
 	return &c
 }
 
+var powerNames = map[types.VirtualMachinePowerState]string{
+	types.VirtualMachinePowerStatePoweredOn: "Powered on", types.VirtualMachinePowerStatePoweredOff: "Powered off", types.VirtualMachinePowerStateSuspended: "Suspended",
+}
+
 func textOf(fault any) string {
 	switch x := fault.(type) {
 	case *types.InvalidLogin:
@@ -67,6 +71,34 @@ func textOf(fault any) string {
 		return textNoPermission
 	case *types.MethodNotFound:
 		return textMethodNotFound
+	case *types.InvalidPowerState:
+		return fmt.Sprintf("The attempted operation cannot be performed in the current state (%s).", powerNames[x.ExistingState])
+	case *types.InvalidState:
+		return "The operation is not allowed in the current state."
+	case *types.InvalidHostState:
+		return "The operation is not allowed in the current state of the host."
+	case *types.DuplicateName:
+		return fmt.Sprintf("The name '%s' already exists.", x.Name)
+	case *types.AlreadyExists:
+		return fmt.Sprintf("The specified key, name, or identifier '%s' already exists.", x.Name)
+	case *types.InvalidName:
+		return fmt.Sprintf("The name '%s' is invalid.", x.Name)
+	case *types.InvalidDeviceSpec:
+		return fmt.Sprintf("Invalid configuration for device '%d'.", x.DeviceIndex)
+	case *types.InvalidController:
+		return fmt.Sprintf("Device '%d' is referring to a nonexisting controller '%d'.", x.DeviceIndex, x.ControllerKey)
+	case *types.FileLocked:
+		return fmt.Sprintf("Unable to access file %s since it is locked", x.File)
+	case *types.FileNotFound:
+		return fmt.Sprintf("File %s was not found", x.File)
+	case *types.FileAlreadyExists:
+		return fmt.Sprintf("Cannot complete the operation because the file or folder %s already exists", x.File)
+	case *types.TaskInProgress:
+		return "Another task is already in progress."
+	case *types.HostNotConnected:
+		return "Unable to communicate with the remote host, since it is disconnected."
+	case *types.ConcurrentAccess:
+		return "The operation failed because another operation has modified the object."
 	case *types.RequestCanceled:
 		return textCanceled
 	}

@@ -273,7 +273,10 @@ type VCenter struct {
 	}
 	closing sync.Once
 
-	mu  sync.Mutex // guards inv; taken before locks of objects, never held across a wait
+	adding sync.Mutex // AddVM runs one at a time
+	// mu guards inv. It may be taken with a VM locked, and other objects may be
+	// locked under it; it is never held across a wait.
+	mu  sync.Mutex
 	inv inventory
 }
 
@@ -301,7 +304,8 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 			}
 		}
 	}()
-	v.inv.vms, v.inv.byUUID = map[string]*simulator.VirtualMachine{}, map[string]*simulator.VirtualMachine{}
+	v.inv.vms, v.inv.byUUID = map[string]*simulator.VirtualMachine{}, map[string][]*simulator.VirtualMachine{}
+	v.inv.nodeOf, v.inv.shelf = map[ref]string{}, map[string]shelved{}
 	state, err := v.loadState()
 	if err != nil {
 		return nil, err

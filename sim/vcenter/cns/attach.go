@@ -73,11 +73,14 @@ func (c *Core) PlanAttach(s AttachSpec) (a Attachment, addController bool, err e
 	if old := c.against(s.Volume, s.VM.ID, s.Sharing); old != nil {
 		return Attachment{}, false, &Error{Kind: InUse, Field: "volumeId", Value: s.Volume, Holder: old.VM, Reason: "a VM holds the volume"}
 	}
+	if vms := slices.DeleteFunc(c.Pinned(s.Volume), func(vm string) bool { return vm == s.VM.ID }); len(vms) > 0 {
+		return Attachment{}, false, pinnedBy(s.Volume, vms[0])
+	}
 	// A VM that is off takes disks as one that runs does: VMware's own test
 	// (govmomi cns/client_test.go, TestClient) attaches to one that it has just
 	// created. One that sleeps does not (kubernetes-sigs/vsphere-csi-driver#1590).
-	if s.VM.State == Suspended {
-		return Attachment{}, false, &Error{Kind: InvalidState, Field: "vm", Value: s.VM.ID, Holder: s.VM.Name, Reason: "the VM is " + string(s.VM.State)}
+	if err := s.VM.changeable(); err != nil {
+		return Attachment{}, false, err
 	}
 	ds := c.datastores[v.Datastore]
 	if ds.Inaccessible || !ds.Mounts(s.VM.Host) {
@@ -104,7 +107,8 @@ func (c *Core) against(volume, vm string, sharing Sharing) *Attachment {
 }
 
 // Attach gives a volume to a VM. Errors: NotFound, InUse (held by this VM, or
-// by another and not shared by both), InvalidState, Inaccessible, NoSlot,
+// by another and not shared by both), Pinned (by a snapshot of another VM),
+// HostDown, Busy, InvalidState, Inaccessible, NoSlot,
 // InvalidArgument (slot, disk mode, sharing).
 func (c *Core) Attach(s AttachSpec) (Attachment, error) {
 	a, _, err := c.PlanAttach(s)
@@ -143,14 +147,17 @@ func (c *Core) planDetach(id string, vm VM) (a Attachment, held bool, err error)
 		return Attachment{}, false, &Error{Kind: InvalidArgument, Field: "vm", Value: vm.ID, Holder: others[0].VM, Reason: "another VM holds the volume"}
 	}
 	// Unverified: the disks of a suspended VM can't be changed.
-	if vm.State == Suspended {
-		return Attachment{}, false, &Error{Kind: InvalidState, Field: "vm", Value: vm.ID, Holder: vm.Name, Reason: "the VM is suspended"}
+	if err := vm.changeable(); err != nil {
+		return Attachment{}, false, err
+	}
+	if err := c.unpinned(id); err != nil {
+		return Attachment{}, false, err
 	}
 	return a, true, nil
 }
 
 // Detach takes a volume from a VM. Errors: NotFound, InvalidArgument (another
-// VM holds it), InvalidState.
+// VM holds it), HostDown, Busy, InvalidState, Pinned.
 func (c *Core) Detach(id string, vm VM) (a Attachment, held bool, err error) {
 	a, held, err = c.PlanDetach(id, vm)
 	if err == nil && held {
@@ -191,6 +198,26 @@ func (c *Core) release(id, vm string) {
 		return
 	}
 	c.attachments[id] = left
+}
+
+// PlanHold says whether a VM on a host could have a disk by other means than
+// CNS. Errors: NotFound, InUse, Pinned, Inaccessible.
+func (c *Core) PlanHold(a Attachment, host string) error {
+	v, ok := c.disk(a.Volume)
+	if !ok {
+		return noDisk(a.Volume)
+	}
+	if old := c.against(a.Volume, a.VM, a.Sharing); old != nil {
+		return &Error{Kind: InUse, Field: "id", Value: a.Volume, Holder: old.VM, Reason: "a VM holds the disk"}
+	}
+	if vms := slices.DeleteFunc(c.Pinned(a.Volume), func(vm string) bool { return vm == a.VM }); len(vms) > 0 {
+		return pinnedBy(a.Volume, vms[0])
+	}
+	ds := c.datastores[v.Datastore]
+	if ds.Inaccessible || !ds.Mounts(host) {
+		return &Error{Kind: Inaccessible, Field: "id", Value: a.Volume, Holder: ds.Name, Reason: "the host of the VM doesn't reach the datastore of the disk"}
+	}
+	return nil
 }
 
 // Sync makes the attachments of a VM agree with its hardware, which is the

@@ -33,6 +33,9 @@ type Core struct {
 	byVM        map[string]set          // attached volumes
 	attachments map[string][]Attachment // of a volume, by VM
 
+	pins   map[string][]string // VMs whose snapshots hold a disk
+	pinsOf map[string][]string // disks that the snapshots of a VM hold
+
 	clones map[string]set // linked clones, by the disk that they share blocks with
 
 	disks      map[string]*volume // first class disks that are no volumes; their metadata is empty
@@ -73,6 +76,8 @@ func New(snapshotLimit int) *Core {
 		byCluster:     map[string]set{},
 		byVM:          map[string]set{},
 		attachments:   map[string][]Attachment{},
+		pins:          map[string][]string{},
+		pinsOf:        map[string][]string{},
 		clones:        map[string]set{},
 		disks:         map[string]*volume{},
 		disksOn:       map[string]set{},

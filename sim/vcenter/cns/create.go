@@ -229,6 +229,9 @@ func (c *Core) PlanDelete(id string) (Volume, error) {
 	if a, ok := c.Attachment(id); ok {
 		return Volume{}, &Error{Kind: InUse, Field: "volumeId", Value: id, Holder: a.VM, Reason: "a VM holds the volume"}
 	}
+	if vms := c.pins[id]; len(vms) > 0 {
+		return Volume{}, &Error{Kind: InUse, Field: "volumeId", Value: id, Holder: vms[0], Reason: "a snapshot of a VM holds the volume"}
+	}
 	if n := len(v.Snapshots); n > 0 {
 		return Volume{}, &Error{Kind: InUse, Field: "volumeId", Value: id, Holder: v.Snapshots[n-1].ID,
 			Reason: fmt.Sprintf("the volume has %d snapshots", n)}
@@ -275,6 +278,8 @@ func (c *Core) canExtend(v *volume, capacityMB int64) error {
 	case capacityMB < v.CapacityMB || capacityMB > MaxCapacityMB:
 		return &Error{Kind: InvalidArgument, Field: "capacityInMb", Value: fmt.Sprint(capacityMB),
 			Reason: fmt.Sprintf("allowed are %d to %d", v.CapacityMB, int64(MaxCapacityMB))}
+	case len(c.pins[v.ID]) > 0:
+		return c.unpinned(v.ID)
 	case len(v.Snapshots) > 0:
 		// A disk with snapshots can't grow
 		// (kubernetes-sigs/vsphere-csi-driver#2311, #2623).

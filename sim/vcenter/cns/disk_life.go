@@ -140,12 +140,12 @@ func checkProvisioning(p Provisioning) error {
 		Reason: fmt.Sprintf("allowed are %s, %s and %s", Thin, EagerZeroedThick, LazyZeroedThick)}
 }
 
-// detached refuses a disk that a VM holds.
+// detached refuses a disk that a VM holds, or a snapshot of one.
 func (c *Core) detached(v *volume) error {
 	if holders := c.attachments[v.ID]; len(holders) > 0 {
 		return &Error{Kind: Attached, Field: "id", Value: v.ID, Holder: holders[0].VM, Reason: "a VM holds the disk"}
 	}
-	return nil
+	return c.unpinned(v.ID)
 }
 
 // PlanDeleteDisk checks whether DeleteDisk would succeed.
@@ -183,6 +183,7 @@ func (c *Core) lose(v *volume) {
 	for _, a := range slices.Clone(c.attachments[v.ID]) {
 		c.release(v.ID, a.VM)
 	}
+	c.unpin(v.ID)
 	c.vanish(v)
 	if _, registered := c.volumes[v.ID]; !registered {
 		c.dropDisk(v)

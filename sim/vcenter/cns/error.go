@@ -27,6 +27,12 @@ const (
 	SameDatastore Kind = "SameDatastore"
 	// AlreadyRegistered: the backing disk is a CNS volume (Holder) already.
 	AlreadyRegistered Kind = "AlreadyRegistered"
+	// Pinned: a snapshot of a VM (Holder) holds the disk.
+	Pinned Kind = "Pinned"
+	// Busy: the VM does something else (task Holder).
+	Busy Kind = "Busy"
+	// HostDown: the host of the VM isn't connected.
+	HostDown Kind = "HostDown"
 	// InvalidState: the VM can't do it as it is.
 	InvalidState Kind = "InvalidState"
 	// NoSlot: no free slot on any SCSI controller of the VM that CNS uses.

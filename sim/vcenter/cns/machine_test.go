@@ -152,6 +152,9 @@ func TestMachine(t *testing.T) {
 				return err
 			}),
 			"vm gone": func(t *rapid.T) { c.Sync(node.Draw(t, "vm"), nil) },
+			"pin": func(t *rapid.T) {
+				c.Pin(node.Draw(t, "vm"), rapid.SliceOfN(id, 0, 2).Draw(t, "disks"))
+			},
 			"hardware": func(t *rapid.T) {
 				a := Attachment{Volume: id.Draw(t, "id"), Sharing: rapid.SampledFrom([]Sharing{"", SharingMultiWriter}).Draw(t, "sharing")}
 				c.Sync(node.Draw(t, "vm"), []Attachment{a, a})
@@ -327,6 +330,28 @@ func (c *Core) check(t *rapid.T) {
 		}
 		return vms
 	})
+	pins := map[string][]string{}
+	for vm, ids := range c.pinsOf {
+		if len(ids) == 0 {
+			t.Fatalf("an empty entry of %s", vm)
+		}
+		for _, id := range ids {
+			pins[id] = append(pins[id], vm)
+			if _, ok := c.disk(id); !ok {
+				t.Fatalf("%s is pinned but gone", id)
+			}
+		}
+	}
+	for id := range pins {
+		slices.Sort(pins[id])
+	}
+	sorted := map[string][]string{}
+	for id, vms := range c.pins {
+		sorted[id] = slices.Sorted(slices.Values(vms))
+	}
+	if !reflect.DeepEqual(sorted, pins) {
+		t.Fatalf("pins are %v, want %v", sorted, pins)
+	}
 	for id, all := range c.attachments {
 		if _, ok := c.disk(id); !ok || len(all) == 0 {
 			t.Fatalf("%s is attached %d times but gone", id, len(all))

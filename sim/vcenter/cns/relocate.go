@@ -36,6 +36,9 @@ func (c *Core) PlanRelocate(s RelocateSpec) (Disk, error) {
 	case slices.ContainsFunc(s.Hosts, func(h string) bool { return !to.Mounts(h) }):
 		return Disk{}, &Error{Kind: Inaccessible, Field: "datastore", Value: s.Datastore, Holder: to.Name, Reason: "the host of the VM that holds the disk doesn't reach it"}
 	}
+	if err := c.unpinned(s.Disk); err != nil {
+		return Disk{}, err
+	}
 	if from := c.datastores[v.Datastore]; from.Inaccessible {
 		return Disk{}, &Error{Kind: Inaccessible, Field: "volumeId", Value: s.Disk, Holder: from.Name, Reason: "the datastore of the disk is not accessible"}
 	}

@@ -84,6 +84,23 @@ type VM struct {
 	Controllers []Controller
 	// Dense: CNS uses DenseDisksPerController.
 	Dense bool
+	// Busy is the task that has the VM for itself, e.g. its migration, or "".
+	Busy string
+	// HostDown: vCenter has no connection to its host.
+	HostDown bool
+}
+
+// changeable says whether the disks of a VM can be changed now.
+func (vm VM) changeable() error {
+	switch {
+	case vm.HostDown:
+		return &Error{Kind: HostDown, Field: "vm", Value: vm.ID, Holder: vm.Host, Reason: "the host of the VM is not connected"}
+	case vm.Busy != "":
+		return &Error{Kind: Busy, Field: "vm", Value: vm.ID, Holder: vm.Busy, Reason: "another task has the VM"}
+	case vm.State == Suspended:
+		return &Error{Kind: InvalidState, Field: "vm", Value: vm.ID, Holder: vm.Name, Reason: "the VM is suspended"}
+	}
+	return nil
 }
 
 // Power is the power state of a VM, spelled as vim25 does.

@@ -34,6 +34,9 @@ func (c *Core) PlanSnapshot(volume, id, description string) (Snapshot, error) {
 }
 
 func (c *Core) planSnapshot(v *volume, id, description string) (Snapshot, error) {
+	if err := c.unpinned(v.ID); err != nil {
+		return Snapshot{}, err
+	}
 	if n := len(v.Snapshots); n >= c.snapshotLimit {
 		return Snapshot{}, &Error{Kind: Limit, Field: "volumeId", Value: v.ID, Reason: fmt.Sprintf("the volume has %d snapshots, as many as it may", n)}
 	}

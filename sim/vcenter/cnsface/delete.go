@@ -9,6 +9,8 @@ import (
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/soap"
 	vim "github.com/vmware/govmomi/vim25/types"
+
+	"github.com/csilab/csilab/sim/vcenter/cns"
 )
 
 // job1 is a job about one volume, whose result is a plain one.
@@ -128,12 +130,18 @@ func (f *Face) extend(ctx context.Context, c *simulator.Context, id string, capa
 		}
 	}
 	f.inv.account(c, v.Datastore)
+	f.grown(ctx, c, id, capacityMB, holders)
+	return batch(r), nil
+}
+
+// grown shows the new size of a disk in the VMs that hold it, and to their nodes.
+func (f *Face) grown(ctx context.Context, c *simulator.Context, id string, capacityMB int64, holders []cns.Attachment) {
 	for _, a := range holders {
 		m, err := f.inv.look(c, vim.ManagedObjectReference{Type: "VirtualMachine", Value: a.VM})
 		if err != nil {
 			continue // the VM is going away
 		}
-		f.inv.resize(c, m, v)
+		f.inv.resize(c, m, id, capacityMB)
 		if f.cfg.Hardware != nil {
 			// A node that doesn't see the new size yet sees it at its next rescan.
 			if err := f.cfg.Hardware.Resize(ctx, m.uuid, undash(a.DiskUUID)); err != nil {
@@ -141,5 +149,4 @@ func (f *Face) extend(ctx context.Context, c *simulator.Context, id string, capa
 			}
 		}
 	}
-	return batch(r), nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
+	vim "github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/sim/vcenter/cns"
 	"github.com/csilab/csilab/sim/vcenter/task"
@@ -104,6 +105,8 @@ type Face struct {
 
 	mu   sync.Mutex // guards core, never held across a wait
 	core *cns.Core
+	// occupied are the VMs that a task has, by managed object id; also under mu.
+	occupied map[string]vim.ManagedObjectReference
 
 	volumes keyed // one task at a time per volume
 	vms     keyed // and one reconfiguration at a time per VM

@@ -150,6 +150,14 @@ func cause(e *cns.Error) *vim.LocalizedMethodFault {
 		return local(f, fmt.Sprintf("Device '0' is referring to a nonexisting controller '%d'.", f.ControllerKey))
 	case cns.NoSlot:
 		return local(&vim.MissingController{}, "The virtual machine is missing a SCSI controller with a free slot.")
+	case cns.Pinned:
+		// kubernetes-sigs/vsphere-csi-driver#478
+		return local(&vim.InvalidDeviceSpec{}, "Invalid configuration for device '0'.")
+	case cns.Busy:
+		f := &vim.TaskInProgress{Task: vim.ManagedObjectReference{Type: "Task", Value: e.Holder}}
+		return local(f, "Another task is already in progress.")
+	case cns.HostDown:
+		return local(&vim.HostNotConnected{}, "Unable to communicate with the remote host, since it is disconnected.")
 	case cns.HasSnapshots, cns.Limit:
 		return local(&vim.InvalidState{}, e.Reason)
 	}

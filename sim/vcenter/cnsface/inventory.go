@@ -100,6 +100,7 @@ func (i *inventory) RemoveObject(_ *simulator.Context, ref vim.ManagedObjectRefe
 			uuid = vm.Config.Uuid
 		}
 		i.hold(ref.Value, uuid, nil)
+		i.face.Pin(ref, nil)
 	case "Datastore":
 		i.mu.Lock()
 		i.datastores = slices.DeleteFunc(i.datastores, func(r vim.ManagedObjectReference) bool { return r == ref })
@@ -152,19 +153,23 @@ func (i *inventory) hold(vm, uuid string, hw []cns.Attachment) {
 
 // hardware lists the disks of a VM that carry the id of a first class disk.
 func hardware(vm *mo.VirtualMachine) []cns.Attachment {
+	return disksOf(vm.Self.Value, vm.Config.Hardware.Device)
+}
+
+func disksOf(vm string, devices []vim.BaseVirtualDevice) []cns.Attachment {
 	var out []cns.Attachment
 	bus := map[int32]int32{}
-	for _, d := range vm.Config.Hardware.Device {
+	for _, d := range devices {
 		if c, ok := d.(vim.BaseVirtualController); ok {
 			bus[c.GetVirtualController().Key] = c.GetVirtualController().BusNumber
 		}
 	}
-	for _, d := range vm.Config.Hardware.Device {
+	for _, d := range devices {
 		disk, ok := d.(*vim.VirtualDisk)
 		if !ok || disk.VDiskId == nil {
 			continue
 		}
-		a := cns.Attachment{Volume: disk.VDiskId.Id, VM: vm.Self.Value}
+		a := cns.Attachment{Volume: disk.VDiskId.Id, VM: vm}
 		a.Controller, a.Bus = disk.ControllerKey, bus[disk.ControllerKey]
 		if disk.UnitNumber != nil {
 			a.Unit = *disk.UnitNumber
@@ -203,6 +208,7 @@ func (i *inventory) look(c *simulator.Context, ref vim.ManagedObjectReference) (
 		if vm.Runtime.Host != nil {
 			m.Host = vm.Runtime.Host.Value
 		}
+		m.HostDown = vm.Runtime.ConnectionState != "" && vm.Runtime.ConnectionState != vim.VirtualMachineConnectionStateConnected
 		if vm.Config == nil {
 			return
 		}
@@ -227,6 +233,7 @@ func (i *inventory) look(c *simulator.Context, ref vim.ManagedObjectReference) (
 	if !built {
 		return machine{}, &wireError{gone(ref)}
 	}
+	m.Busy = i.face.occupant(ref.Value)
 	return m, nil
 }
 
@@ -304,17 +311,22 @@ func (i *inventory) plug(c *simulator.Context, m machine, v cns.Volume, a cns.At
 	})
 }
 
+// pulling says until done that the face itself takes a disk out of a VM.
+func (i *inventory) pulling(volume, vm string) (done func()) {
+	key := [2]string{volume, vm}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.unplugging[key] = true
+	return func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.unplugging, key)
+	}
+}
+
 // unplug takes a volume's disk out of a VM's hardware.
 func (i *inventory) unplug(c *simulator.Context, m machine, volume string) {
-	key := [2]string{volume, m.ID}
-	i.mu.Lock()
-	i.unplugging[key] = true
-	i.mu.Unlock()
-	defer func() {
-		i.mu.Lock()
-		delete(i.unplugging, key)
-		i.mu.Unlock()
-	}()
+	defer i.pulling(volume, m.ID)()
 	c.WithLock(m.obj, func() {
 		devices := slices.DeleteFunc(slices.Clone(m.obj.Config.Hardware.Device), func(d vim.BaseVirtualDevice) bool {
 			disk, ok := d.(*vim.VirtualDisk)
@@ -327,13 +339,13 @@ func (i *inventory) unplug(c *simulator.Context, m machine, volume string) {
 }
 
 // resize sets the size of a volume's disk in a VM's hardware.
-func (i *inventory) resize(c *simulator.Context, m machine, v cns.Volume) {
+func (i *inventory) resize(c *simulator.Context, m machine, id string, capacityMB int64) {
 	c.WithLock(m.obj, func() {
 		devices := slices.Clone(m.obj.Config.Hardware.Device)
 		for n, d := range devices {
-			if disk, ok := d.(*vim.VirtualDisk); ok && disk.VDiskId != nil && disk.VDiskId.Id == v.ID {
+			if disk, ok := d.(*vim.VirtualDisk); ok && disk.VDiskId != nil && disk.VDiskId.Id == id {
 				grown := *disk // whoever reads the old one goes on undisturbed
-				grown.CapacityInKB, grown.CapacityInBytes = v.CapacityMB<<10, v.CapacityMB<<20
+				grown.CapacityInKB, grown.CapacityInBytes = capacityMB<<10, capacityMB<<20
 				devices[n] = &grown
 			}
 		}
