@@ -21,8 +21,8 @@ func (r *rig) finder() *find.Finder {
 	return f.SetDatacenter(dc)
 }
 
-// made waits for a task that makes a VM.
-func (r *rig) made(task *object.Task, err error) *object.VirtualMachine {
+// newVM waits for a task that makes a VM.
+func (r *rig) newVM(task *object.Task, err error) *object.VirtualMachine {
 	r.t.Helper()
 	r.ok(err)
 	info, err := task.WaitForResultEx(r.ctx)
@@ -60,7 +60,7 @@ func TestCreateVM(t *testing.T) {
 	r.ok(err)
 	pool, err := f.DefaultResourcePool(r.ctx)
 	r.ok(err)
-	vm := r.made(folder.CreateVM(r.ctx, bareSpec("admin-vm"), pool, nil))
+	vm := r.newVM(folder.CreateVM(r.ctx, bareSpec("admin-vm"), pool, nil))
 	m := r.props(vm)
 	if m.Name != "admin-vm" || m.Config.Files.VmPathName != "[datastore-1] admin-vm/admin-vm.vmx" || m.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff ||
 		m.Config.Hardware.MemoryMB != 4 || m.Summary.Config.Uuid != m.Config.Uuid || m.Runtime.Host == nil || len(m.Datastore) != 1 {
@@ -137,7 +137,7 @@ func TestRow38VMRegisteredAgain(t *testing.T) {
 	r.refused(r.done(register("[datastore-1] nope/nope.vmx")), "NotFound")
 	r.refused(r.done(register("nope")), "InvalidDatastorePath")
 	path := was.Config.Files.VmPathName
-	vm = r.made(register(path))
+	vm = r.newVM(register(path))
 	now := r.props(vm)
 	if vm.Reference() == was.Self || now.Config.Uuid != was.Config.Uuid || now.Config.InstanceUuid != was.Config.InstanceUuid || now.Name != was.Name {
 		t.Errorf("the VM is %v %v, was %v %v", now.Self, now.Config.Uuid, was.Self, was.Config.Uuid)
