@@ -4,7 +4,7 @@ PKGS      ?= ./...
 BIN       := bin
 BENCHTIME ?= 1s
 
-.PHONY: all build test race lint vet staticcheck cross bench fuzz cover clean
+.PHONY: all build test race lint vet staticcheck cross bench conformance fuzz cover clean
 
 all: build
 
@@ -34,6 +34,9 @@ cross: ## 2 min: the other systems compile, tests too
 
 bench: ## 3 min
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKGS)
+
+conformance: ## 2 min: VMware's own CNS test, unchanged, against csilab serve
+	cd conformance/govmomi && $(GO) test -count=1 -timeout 5m ./...
 
 fuzz: ## 5 min: each fuzz target for FUZZTIME
 	./.ci/fuzz $(or $(FUZZTIME),10s)
