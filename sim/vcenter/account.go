@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/csilab/csilab/sim/vcenter/authz"
 )
 
 // User may log in.
@@ -51,33 +53,10 @@ func (l Lockout) withDefaults() Lockout {
 	return l
 }
 
-// principal names a user or group in lower case: vCenter compares so.
-type principal struct{ domain, name string }
+// principal is a user or a group.
+type principal = authz.Principal
 
-// parsePrincipal reads user@domain and DOMAIN\user. Without a domain it is
-// none of ours: vCenter then looks in its default identity source, which is
-// the machine's own.
-func parsePrincipal(s string) principal {
-	s = strings.ToLower(s)
-	if d, n, ok := strings.Cut(s, `\`); ok {
-		return principal{d, n}
-	}
-	if i := strings.LastIndexByte(s, '@'); i >= 0 {
-		return principal{s[i+1:], s[:i]}
-	}
-	return principal{"", s}
-}
-
-// String is how vCenter writes principals: VSPHERE.LOCAL\administrator.
-func (p principal) String() string {
-	if p.domain == "" {
-		return p.name
-	}
-	return strings.ToUpper(p.domain) + `\` + p.name
-}
-
-// isAdministrators says whether a group may do everything by default.
-func (p principal) isAdministrators() bool { return p.name == "administrators" }
+func parsePrincipal(s string) principal { return authz.Parse(s) }
 
 // account is a user with what has become of it.
 type account struct {
@@ -107,7 +86,7 @@ func newAccounts(l Lockout) *accounts {
 
 func (as *accounts) add(u User) error {
 	who := parsePrincipal(u.Name)
-	if who.domain == "" || who.name == "" {
+	if who.Domain == "" || who.Name == "" {
 		return fmt.Errorf("vcenter: user %q: Name must be user@domain", u.Name)
 	}
 	as.mu.Lock()
@@ -119,7 +98,7 @@ func (as *accounts) add(u User) error {
 	if i := strings.LastIndexByte(name, '@'); i >= 0 {
 		name = name[:i]
 	}
-	as.byName[who] = &account{User: u, who: who, display: strings.ToUpper(who.domain) + `\` + name}
+	as.byName[who] = &account{User: u, who: who, display: strings.ToUpper(who.Domain) + `\` + name}
 	as.order = append(as.order, who)
 	return nil
 }
@@ -166,21 +145,43 @@ func (as *accounts) find(who principal) (account, bool) {
 // Administrators of its domain.
 func (as *accounts) groups(who principal) []principal {
 	var out []principal
-	if who.name == "administrator" {
-		out = append(out, principal{who.domain, "administrators"})
+	if who.Name == "administrator" {
+		out = append(out, authz.Administrators(who.Domain))
 	}
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	if a := as.byName[who]; a != nil {
 		for _, g := range a.Groups {
 			p := parsePrincipal(g)
-			if p.domain == "" {
-				p.domain = who.domain
+			if p.Domain == "" {
+				p.Domain = who.Domain
 			}
 			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// exists says whether a user or a group is known. Groups are those that users
+// are in, and the administrators of the users' domains.
+func (as *accounts) exists(who principal, group bool) bool {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if !group {
+		return as.byName[who] != nil
+	}
+	for _, a := range as.byName {
+		if who == authz.Administrators(a.who.Domain) {
+			return true
+		}
+		for _, g := range a.Groups {
+			p := parsePrincipal(g)
+			if p == who || p.Domain == "" && (principal{Domain: a.who.Domain, Name: p.Name}) == who {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Why a log-in is refused. SOAP tells them apart as little as vCenter does.
@@ -218,7 +219,7 @@ func (as *accounts) check(user, password string, now time.Time) (account, error)
 
 func (as *accounts) failed(a *account, now time.Time) {
 	l := as.lockout
-	if l.Failures < 0 || a.who.name == "administrator" {
+	if l.Failures < 0 || a.who.Name == "administrator" {
 		return
 	}
 	a.failures = append(slices.DeleteFunc(a.failures, func(t time.Time) bool { return now.Sub(t) > l.Within }), now)
@@ -232,14 +233,29 @@ func (as *accounts) failed(a *account, now time.Time) {
 }
 
 // AddUser adds a user. Role and groups are as in the configuration.
-func (v *VCenter) AddUser(u User) error { return v.accounts.add(u) }
+func (v *VCenter) AddUser(u User) error {
+	if err := v.accounts.add(u); err != nil {
+		return err
+	}
+	v.access.forget()
+	if u.Role == "" {
+		return nil
+	}
+	if err := v.GrantRole(u.Name, u.Role, ""); err != nil {
+		v.accounts.remove(u.Name)
+		return err
+	}
+	return nil
+}
 
 // RemoveUser removes a user and ends its sessions, as a vCenter does within a
-// while.
+// while. Permissions of a user who is gone stay, and count again for one of
+// the same name.
 func (v *VCenter) RemoveUser(name string) error {
 	if !v.accounts.remove(name) {
 		return fmt.Errorf("vcenter: no user %q", name)
 	}
+	v.access.forget()
 	v.KillSessionsOf(name)
 	return nil
 }

@@ -120,6 +120,12 @@ func (v *VCenter) call(r *request, s *session) (res soap.HasFault) {
 	if f := v.guard(ctx, m); f != nil {
 		return refuse(f)
 	}
+	caller, limited := v.restricted(s)
+	if limited {
+		if f := v.access.check(caller, v.needs(caller, m)); f != nil {
+			return refuse(f)
+		}
+	}
 	args := []reflect.Value{reflect.ValueOf(m.Body)}
 	if fn.Type().NumIn() == 2 {
 		args = []reflect.Value{reflect.ValueOf(ctx), args[0]}
@@ -132,7 +138,11 @@ func (v *VCenter) call(r *request, s *session) (res soap.HasFault) {
 			res = replyFault{simulator.Fault(fmt.Sprintf("A general system error occurred: %v", p), &types.SystemError{Reason: "internal error in " + m.Name})}
 		}
 	}()
-	return fn.Call(args)[0].Interface().(soap.HasFault)
+	res = fn.Call(args)[0].Interface().(soap.HasFault)
+	if limited && m.This.Type == "SearchIndex" {
+		v.found(caller, res)
+	}
+	return res
 }
 
 // methodName maps a method of the API to the Go method of vcsim.

@@ -155,6 +155,7 @@ func (ss *sessions) prepare(who principal, shown, agent, addr, locale string) *s
 		Map:      ss.v.vim,
 	}
 	s.Registry.Put(newCollector(ss.v, s, ss.v.content.PropertyCollector))
+	s.Registry.Put(&authManager{a: ss.v.access, ss: ss, s: s, self: *ss.v.content.AuthorizationManager})
 	s.Registry.Put(&sessionView{ss: ss, s: s, self: *ss.v.content.SessionManager})
 	return s
 }
@@ -278,8 +279,12 @@ func (v *sessionView) Get() mo.Reference {
 	v.ss.mu.Lock()
 	current := v.s.user()
 	v.ss.mu.Unlock()
+	var list []types.UserSession
+	if v.ss.v.access.allowed(v.ss.principal(v.s), v.ss.v.content.RootFolder, "Sessions.TerminateSession") {
+		list = v.ss.list()
+	}
 	return &mo.SessionManager{
-		Self: v.self, SessionList: v.ss.list(), CurrentSession: &current,
+		Self: v.self, SessionList: list, CurrentSession: &current,
 		DefaultLocale: "en_US", SupportedLocaleList: []string{"en_US"}, MessageLocaleList: []string{"en_US"},
 	}
 }

@@ -47,6 +47,18 @@ func (m *sessionManager) open(a account, locale string) types.UserSession {
 	return s.UserSession
 }
 
+// mayLogIn refuses a user who has no permission at all: the password is right,
+// but there is nothing to see.
+func (v *VCenter) mayLogIn(p principal) *soap.Fault {
+	w := v.access.who(p)
+	v.access.mu.Lock()
+	defer v.access.mu.Unlock()
+	if v.access.core.Anything(w) {
+		return nil
+	}
+	return simulator.Fault("", noPermission(need{v.content.RootFolder, "System.View"}))
+}
+
 func (m *sessionManager) Login(ctx *simulator.Context, req *types.Login) soap.HasFault {
 	if ctx.Session != nil {
 		return &methods.LoginBody{Fault_: errLogin}
@@ -54,6 +66,9 @@ func (m *sessionManager) Login(ctx *simulator.Context, req *types.Login) soap.Ha
 	a, err := m.ss.v.accounts.check(req.UserName, req.Password, time.Now())
 	if err != nil {
 		return &methods.LoginBody{Fault_: loginFault(err)}
+	}
+	if f := m.ss.v.mayLogIn(a.who); f != nil {
+		return &methods.LoginBody{Fault_: f}
 	}
 	return &methods.LoginBody{Res: &types.LoginResponse{Returnval: m.open(a, req.Locale)}}
 }
@@ -72,6 +87,9 @@ func (m *sessionManager) LoginByToken(ctx *simulator.Context, req *types.LoginBy
 	a, ok := m.ss.v.tokens.holder(security.Assertion.ID, time.Now())
 	if ctx.Session != nil || !ok {
 		return &methods.LoginByTokenBody{Fault_: errLogin}
+	}
+	if f := m.ss.v.mayLogIn(a.who); f != nil {
+		return &methods.LoginByTokenBody{Fault_: f}
 	}
 	return &methods.LoginByTokenBody{Res: &types.LoginByTokenResponse{Returnval: m.open(a, req.Locale)}}
 }

@@ -140,7 +140,7 @@ func (s *tokenService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var name bytes.Buffer
 	_ = xml.EscapeText(&name, []byte(a.Name))
 	assertion := fmt.Sprintf(`<saml2:Assertion xmlns:saml2="urn:oasis:names:tc:SAML:2.0:assertion" ID="%s" IssueInstant="%s" Version="2.0"><saml2:Issuer Format="urn:oasis:names:tc:SAML:2.0:nameid-format:entity">https://%s/websso/SAML2/Metadata/%s</saml2:Issuer><saml2:Subject><saml2:NameID Format="http://schemas.xmlsoap.org/claims/UPN">%s</saml2:NameID></saml2:Subject><saml2:Conditions NotBefore="%s" NotOnOrAfter="%s"></saml2:Conditions></saml2:Assertion>`,
-		id, from, s.v.url.Host, a.who.domain, name.String(), from, to)
+		id, from, s.v.url.Host, a.who.Domain, name.String(), from, to)
 	response := fmt.Sprintf(`<ns:RequestSecurityTokenResponse xmlns:ns="%[1]s"><ns:TokenType>urn:oasis:names:tc:SAML:2.0:assertion</ns:TokenType><ns:Lifetime><ns5:Created xmlns:ns5="http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd">%[2]s</ns5:Created><ns5:Expires xmlns:ns5="http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd">%[3]s</ns5:Expires></ns:Lifetime><ns:RequestedSecurityToken>%[4]s</ns:RequestedSecurityToken></ns:RequestSecurityTokenResponse>`,
 		wsTrust, from, to, assertion)
 	if kind == "Issue" {

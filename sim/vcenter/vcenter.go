@@ -249,6 +249,7 @@ type VCenter struct {
 	content  types.ServiceContent
 	watch    *watch
 	accounts *accounts
+	access   *access
 	tokens   *tokenService
 	sessions *sessions
 	self     *session // of the lab itself
@@ -322,8 +323,9 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	v.base, v.vim = v.svc.Context, v.svc.Context.Map
 	v.svc.RegisterSDK(v.vim)
 	v.accounts = newAccounts(cfg.Lockout)
-	for _, u := range append([]User{{Name: cfg.User, Password: cfg.Password, Role: "Admin"}}, cfg.Users...) {
-		if err := v.accounts.add(u); err != nil {
+	v.access = newAccess(v)
+	for _, u := range append([]User{{Name: cfg.User, Password: cfg.Password, Groups: []string{"Administrators"}}}, cfg.Users...) {
+		if err := v.AddUser(u); err != nil {
 			return nil, err
 		}
 	}
