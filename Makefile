@@ -4,7 +4,7 @@ PKGS      ?= ./...
 BIN       := bin
 BENCHTIME ?= 1s
 
-.PHONY: all build test race lint vet staticcheck cross bench conformance fuzz cover clean
+.PHONY: all build test race lint vet staticcheck cross bench soak-vcenter conformance fuzz cover clean
 
 all: build
 
@@ -37,6 +37,9 @@ bench: ## 3 min
 
 conformance: ## 2 min: VMware's own CNS test, unchanged, against csilab serve
 	cd conformance/govmomi && $(GO) test -count=1 -timeout 5m ./...
+
+soak-vcenter: ## 11 min: the long form of what is in make test for 15 s (SOAK=1m for one minute)
+	CSILAB_SOAK=$(or $(SOAK),10m) $(GO) test -count=1 -v -run TestSoak -timeout 20m ./sim/vcenter/soak
 
 fuzz: ## 5 min: each fuzz target for FUZZTIME
 	./.ci/fuzz $(or $(FUZZTIME),10s)

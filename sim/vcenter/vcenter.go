@@ -135,8 +135,10 @@ type Config struct {
 	// does on a vCenter 8 and later.
 	DenseSlots bool
 	// TaskRetention is how long a finished task can be seen; 0 means ten
-	// minutes, vCenter's default, below 0 for ever. It is a thousand at most.
+	// minutes, vCenter's default, below 0 for ever. KeepTasks is how many can be
+	// at most, and how many the history has; 0 means 1000.
 	TaskRetention time.Duration
+	KeepTasks     int
 	// SnapshotLimit per volume; 0 means what vSphere allows, 32.
 	SnapshotLimit int
 	// IdleTimeout ends a session that has made no call for so long; 0 means 30
@@ -343,7 +345,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	v.svc.RegisterSDK(vslm.New())
 	v.sweepBuild()
 	v.tasks, err = task.New(v.svc, task.Config{
-		First: state.NextTask, KeepFor: cfg.TaskRetention, Latency: cfg.TaskLatency, OnTask: v.keepTask, Log: cfg.Log,
+		First: state.NextTask, Keep: cfg.KeepTasks, KeepFor: cfg.TaskRetention, Latency: cfg.TaskLatency, OnTask: v.keepTask, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

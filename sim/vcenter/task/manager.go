@@ -29,9 +29,6 @@ const (
 	DefaultKeepFor = 10 * time.Minute
 	// recentMax is how many finished tasks TaskManager.recentTask lists.
 	recentMax = 200
-	// historyMax bounds what collectors of the history find. A vCenter keeps
-	// tasks for 30 days in its database, but a page has at most 1000.
-	historyMax = 1000
 )
 
 // firstNumber keeps the numbers of these tasks apart from those that vcsim
@@ -86,7 +83,9 @@ type Config struct {
 	// First is the number of the first task less one, so that a lab that is
 	// restarted goes on where it was (see Manager.Issued). 0 starts anew.
 	First int64
-	// Keep is how many finished tasks clients can see at most; 0 means 1000.
+	// Keep is how many finished tasks clients can see at most, and how many
+	// tasks a collector of the history finds; 0 means 1000, the most that a page
+	// of the history has (a vCenter keeps tasks for 30 days in its database).
 	Keep int
 	// KeepFor is how long a finished task can be seen; 0 means DefaultKeepFor,
 	// below 0 for ever (up to Keep).
@@ -243,7 +242,7 @@ func (m *Manager) enter(rc *simulator.Context, j Job, own bool) *object {
 	}
 	m.live[t.Self.Value] = t
 	m.history = append(m.history, t)
-	if n := len(m.history) - historyMax; n > 0 {
+	if n := len(m.history) - m.cfg.Keep; n > 0 {
 		m.history = slices.Delete(m.history, 0, n)
 	}
 	m.mu.Unlock()

@@ -1,0 +1,226 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi"
+	"github.com/vmware/govmomi/cns"
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/view"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/csilab/csilab/sim/vcenter"
+)
+
+// watcher waits for tasks as upstream's driver does (vsphere-csi-driver
+// pkg/common/cns-lib/volume/listview.go): one ListView that all tasks go into
+// and come out of, watched by one property collector; both are made anew when
+// the session is lost, and tasks that were waited for are joined again by id.
+type watcher struct {
+	v *vcenter.VCenter
+	// bound is how long a completion may take to arrive.
+	bound time.Duration
+
+	mu      sync.Mutex
+	now     *connection
+	changed chan struct{} // closed and replaced when now is another
+	waiting map[types.ManagedObjectReference]chan types.TaskInfo
+	late    []time.Duration // between the end of a task and its report
+	old     []*connection
+	renewed int
+}
+
+// connection is a session with its view.
+type connection struct {
+	vim  *govmomi.Client
+	cns  *cns.Client
+	view *view.ListView
+	lost chan struct{} // closed when its wait for updates has failed
+}
+
+func newWatcher(v *vcenter.VCenter, bound time.Duration) *watcher {
+	return &watcher{v: v, bound: bound, changed: make(chan struct{}), waiting: map[types.ManagedObjectReference]chan types.TaskInfo{}}
+}
+
+// listen keeps a connection until ctx ends.
+func (w *watcher) listen(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := w.session(ctx)
+		switch {
+		case ctx.Err() != nil, fault.Is(err, &types.NotAuthenticated{}), fault.Is(err, &types.ManagedObjectNotFound{}):
+			// The session ended before or while it was used.
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// session logs in, watches a view until that fails, and says what failed.
+func (w *watcher) session(ctx context.Context) error {
+	vc, err := govmomi.NewClient(ctx, w.v.URL(), true)
+	if err != nil {
+		return err
+	}
+	defer vc.CloseIdleConnections()
+	c := &connection{vim: vc, lost: make(chan struct{})}
+	defer close(c.lost)
+	if c.cns, err = cns.NewClient(ctx, vc.Client); err != nil {
+		return err
+	}
+	defer c.cns.CloseIdleConnections()
+	if c.view, err = view.NewManager(vc.Client).CreateListView(ctx, nil); err != nil {
+		return err
+	}
+	pc, err := property.DefaultCollector(vc.Client).Create(ctx)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	if w.now != nil {
+		w.old = append(w.old, w.now)
+	}
+	w.now = c
+	w.renewed++
+	close(w.changed)
+	w.changed = make(chan struct{})
+	w.mu.Unlock()
+	filter := new(property.WaitFilter).Add(c.view.Reference(), "Task", []string{"info"}, c.view.TraversalSpec())
+	return property.WaitForUpdatesEx(ctx, pc, filter, func(us []types.ObjectUpdate) bool {
+		for _, u := range us {
+			for _, p := range u.ChangeSet {
+				if info, ok := p.Val.(types.TaskInfo); ok {
+					w.report(info)
+				}
+			}
+		}
+		return false
+	})
+}
+
+func (w *watcher) report(info types.TaskInfo) {
+	if info.State != types.TaskInfoStateSuccess && info.State != types.TaskInfoStateError {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ch := w.waiting[info.Task]; ch != nil {
+		delete(w.waiting, info.Task)
+		ch <- info
+	}
+}
+
+// connection returns one that is alive, other than old.
+func (w *watcher) connection(ctx context.Context, old *connection) (*connection, error) {
+	for {
+		w.mu.Lock()
+		c, changed := w.now, w.changed
+		w.mu.Unlock()
+		if c != nil && c != old {
+			return c, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no new connection: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// do starts a task and waits for its end, whatever becomes of the session.
+func (w *watcher) do(ctx context.Context, start func(*connection) (*object.Task, error)) (types.TaskInfo, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.bound, fmt.Errorf("stalled for %v", w.bound))
+	defer cancel()
+	c, err := w.connection(ctx, nil)
+	if err != nil {
+		return types.TaskInfo{}, err
+	}
+	task, err := start(c)
+	for fault.Is(err, &types.NotAuthenticated{}) { // it was not done
+		if c, err = w.connection(ctx, c); err != nil {
+			return types.TaskInfo{}, err
+		}
+		task, err = start(c)
+	}
+	if err != nil {
+		return types.TaskInfo{}, err
+	}
+	ref := task.Reference()
+	ch := make(chan types.TaskInfo, 1)
+	w.mu.Lock()
+	w.waiting[ref] = ch
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		delete(w.waiting, ref)
+		w.mu.Unlock()
+	}()
+	for {
+		added := time.Now()
+		unresolved, err := c.view.Add(ctx, []types.ManagedObjectReference{ref})
+		switch {
+		case fault.Is(err, &types.NotAuthenticated{}):
+			if c, err = w.connection(ctx, c); err != nil {
+				return types.TaskInfo{}, err
+			}
+			continue
+		case err != nil:
+			return types.TaskInfo{}, err
+		case len(unresolved) > 0:
+			return types.TaskInfo{}, errors.New(ref.Value + " is not known")
+		}
+		select {
+		case info := <-ch:
+			// What counts is the time in which both the task was over and in view.
+			from := *info.CompleteTime
+			if added.After(from) {
+				from = added
+			}
+			w.mu.Lock()
+			w.late = append(w.late, time.Since(from))
+			w.mu.Unlock()
+			_, err := c.view.Remove(ctx, []types.ManagedObjectReference{ref})
+			if fault.Is(err, &types.NotAuthenticated{}) || fault.Is(err, &types.ManagedObjectNotFound{}) {
+				err = nil // the view is gone as a whole
+			}
+			return info, err
+		case <-c.lost:
+			if c, err = w.connection(ctx, c); err != nil {
+				return types.TaskInfo{}, err
+			}
+		case <-ctx.Done():
+			return types.TaskInfo{}, fmt.Errorf("the end of %s was not reported: %w", ref.Value, context.Cause(ctx))
+		}
+	}
+}
+
+// hangUp closes what sessions that are over left open: calls that were under
+// way then have put their connections back since.
+func (w *watcher) hangUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.old {
+		c.vim.CloseIdleConnections()
+		c.cns.CloseIdleConnections()
+	}
+	w.old = nil
+}
+
+// lateness returns the median, the 99th percentile and the maximum of the
+// times between a task's end and its report.
+func (w *watcher) lateness() (p50, p99, most time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := slices.Sorted(slices.Values(w.late))
+	if len(all) == 0 {
+		return 0, 0, 0
+	}
+	return all[len(all)/2], all[len(all)*99/100], all[len(all)-1]
+}
