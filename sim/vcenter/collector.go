@@ -2,6 +2,7 @@ package vcenter
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -80,7 +81,16 @@ func (w *watch) forget(f *filter) {
 	w.mu.Unlock()
 }
 
-func (w *watch) changed(r ref) {
+// fate is what has become of an object.
+type fate int
+
+const (
+	isNew fate = iota
+	isOther
+	isGoing // the registry tells before it forgets the object
+)
+
+func (w *watch) changed(r ref, how fate) {
 	w.mu.Lock()
 	fs := make([]*filter, 0, len(w.byRef[r])+len(w.deep))
 	for f := range w.byRef[r] {
@@ -94,21 +104,21 @@ func (w *watch) changed(r ref) {
 	}
 	w.mu.Unlock()
 	for _, f := range fs {
-		f.mark(r)
+		f.mark(r, how)
 	}
 }
 
 // PutObject, UpdateObject and RemoveObject implement simulator.RegisterObject.
 // They are called with locks of objects held, so they only take notes.
-func (w *watch) PutObject(_ *simulator.Context, o mo.Reference) { w.changed(o.Reference()) }
+func (w *watch) PutObject(_ *simulator.Context, o mo.Reference) { w.changed(o.Reference(), isNew) }
 
 // UpdateObject implements simulator.RegisterObject.
 func (w *watch) UpdateObject(_ *simulator.Context, o mo.Reference, _ []types.PropertyChange) {
-	w.changed(o.Reference())
+	w.changed(o.Reference(), isOther)
 }
 
 // RemoveObject implements simulator.RegisterObject.
-func (w *watch) RemoveObject(_ *simulator.Context, r ref) { w.changed(r) }
+func (w *watch) RemoveObject(_ *simulator.Context, r ref) { w.changed(r, isGoing) }
 
 // collector is a PropertyCollector of one session.
 type collector struct {
@@ -159,12 +169,21 @@ type filter struct {
 	// Under pc.mu.
 	all   bool // the selection itself may have changed
 	dirty map[ref]struct{}
+	// going are objects that are being removed. They count as gone: whoever
+	// looks before the registry has forgotten them is not told again.
+	going map[ref]struct{}
 	// known is what the client was told; whoever holds pc.turn writes it, under pc.mu.
 	known map[ref]map[string]any
 }
 
-func (f *filter) mark(r ref) {
+func (f *filter) mark(r ref, how fate) {
 	f.pc.mu.Lock()
+	switch how {
+	case isNew:
+		delete(f.going, r)
+	case isGoing:
+		f.going[r] = struct{}{}
+	}
 	if _, ok := f.known[r]; ok {
 		f.dirty[r] = struct{}{}
 	} else {
@@ -204,7 +223,7 @@ func (f *filter) isDeep() bool {
 
 // CreateFilter implements the method of the API.
 func (pc *collector) CreateFilter(_ *simulator.Context, req *types.CreateFilter) soap.HasFault {
-	f := &filter{pc: pc, roots: map[ref]struct{}{}, all: true, dirty: map[ref]struct{}{}, known: map[ref]map[string]any{}}
+	f := &filter{pc: pc, roots: map[ref]struct{}{}, all: true, dirty: map[ref]struct{}{}, going: map[ref]struct{}{}, known: map[ref]map[string]any{}}
 	f.Self = pc.s.next("PropertyFilter")
 	f.Spec, f.PartialUpdates = req.Spec, req.PartialUpdates
 	for _, o := range f.Spec.ObjectSet {
@@ -482,6 +501,12 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 	pc.mu.Lock()
 	all, dirty := f.all, f.dirty
 	f.all, f.dirty = false, map[ref]struct{}{}
+	for r := range f.going {
+		if pc.s.Registry.Get(r) == nil && pc.v.vim.Get(r) == nil {
+			delete(f.going, r) // forgotten by now
+		}
+	}
+	going := maps.Clone(f.going)
 	pc.mu.Unlock()
 	if !all && len(dirty) == 0 {
 		return nil
@@ -490,7 +515,7 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 	if !all {
 		spec.ObjectSet = objectsOf(dirty)
 	}
-	objects, fault := pc.collect(ctx, spec, strict && all)
+	objects, fault := pc.collect(ctx, spec, strict && all, going)
 	if fault != nil {
 		pc.mu.Lock()
 		f.all = true
@@ -514,7 +539,7 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 				pc.v.watch.track(f, r)
 			}
 			spec.ObjectSet = objectsOf(fresh)
-			again, fault := pc.collect(ctx, spec, false)
+			again, fault := pc.collect(ctx, spec, false, going)
 			if fault != nil {
 				return fault
 			}
@@ -603,10 +628,21 @@ func objectsOf(refs map[ref]struct{}) []types.ObjectSpec {
 	return out
 }
 
-// collect retrieves a copy of the selected properties. Only the lock of the
-// object being read is held, by vcsim.
-func (pc *collector) collect(ctx *simulator.Context, spec types.PropertyFilterSpec, strict bool) ([]types.ObjectContent, types.BaseMethodFault) {
+// collect retrieves a copy of the selected properties, but not of what is
+// going. Only the lock of the object being read is held, by vcsim.
+func (pc *collector) collect(ctx *simulator.Context, spec types.PropertyFilterSpec, strict bool, going map[ref]struct{}) ([]types.ObjectContent, types.BaseMethodFault) {
 	lenient := !strict
+	if len(going) > 0 {
+		var there []types.ObjectSpec
+		for _, o := range spec.ObjectSet {
+			if _, ok := going[o.Obj]; !ok {
+				there = append(there, o)
+			} else if strict {
+				return nil, &types.ManagedObjectNotFound{Obj: o.Obj}
+			}
+		}
+		spec.ObjectSet = there
+	}
 	spec.ReportMissingObjectsInResults = &lenient
 	res := pc.RetrievePropertiesEx(ctx, &types.RetrievePropertiesEx{This: pc.Self, SpecSet: []types.PropertyFilterSpec{spec}})
 	if f := res.Fault(); f != nil {
@@ -616,5 +652,9 @@ func (pc *collector) collect(ctx *simulator.Context, spec types.PropertyFilterSp
 		}
 		return nil, bf
 	}
-	return res.(*methods.RetrievePropertiesExBody).Res.Returnval.Objects, nil
+	objects := res.(*methods.RetrievePropertiesExBody).Res.Returnval.Objects
+	return slices.DeleteFunc(objects, func(o types.ObjectContent) bool {
+		_, gone := going[o.Obj]
+		return gone
+	}), nil
 }

@@ -142,7 +142,18 @@ func (v *VCenter) call(r *request, s *session) (res soap.HasFault) {
 	if limited && m.This.Type == "SearchIndex" {
 		v.found(caller, res)
 	}
+	if s != nil && strings.HasPrefix(m.Name, "Destroy") && s.Registry.Get(m.This) == nil {
+		v.forget(ctx, m.This)
+	}
 	return res
+}
+
+// forget tells filters on an object of a session that it is gone, and drops its
+// lock: vcsim keeps that in the inventory's table, where it would stay.
+func (v *VCenter) forget(ctx *simulator.Context, o ref) {
+	if strings.HasPrefix(o.Value, "session[") {
+		v.vim.Remove(ctx, o)
+	}
 }
 
 // methodName maps a method of the API to the Go method of vcsim.

@@ -178,7 +178,9 @@ func (ss *sessions) end(s *session) bool {
 		return false
 	}
 	close(s.dead)
+	ctx := ss.v.internal()
 	for _, o := range s.Registry.AllReference("") {
+		ss.v.forget(ctx, o.Reference())
 		switch o := o.(type) {
 		case *collector:
 			o.destroy()

@@ -54,7 +54,7 @@ func (s sample) String() string {
 // TestSoak is `make soak-vcenter`, and a short form of it.
 func TestSoak(t *testing.T) {
 	length := duration(t)
-	const keep = 200 // so that what is bounded is full early
+	const keep = 100 // so that what is bounded is full early
 	v, err := vcenter.New(context.Background(), vcenter.Config{TLS: true, KeepTasks: keep,
 		Nodes: []vcenter.Node{{Name: "node-1"}, {Name: "node-2"}, {Name: "node-3"}}})
 	if err != nil {
