@@ -39,6 +39,12 @@ type Info struct {
 	Snapshots []string
 }
 
+// Extent is a part of an image, in bytes.
+type Extent struct{ Start, Length int64 }
+
+// ChangeUnit is what changes are told in, in bytes.
+const ChangeUnit = 64 << 10
+
 // Store keeps images by id. It is safe for concurrent use. A call either has
 // its whole effect or none.
 type Store interface {
@@ -62,6 +68,15 @@ type Store interface {
 	// Restore makes image newID from a snapshot, enlarged to size where that is
 	// larger. Errors: ErrNotFound, ErrExists, ErrSize (smaller than the snapshot).
 	Restore(id, snap, newID string, size int64) error
+	// Revert gives an image the content of one of its snapshots again, and its
+	// size. Whoever has it open is cut off, as by Fence. Errors: ErrNotFound.
+	Revert(id, snap string) error
+	// Changed lists what of a snapshot may differ from an earlier one of the
+	// same image, which may have been deleted since, in order and in units of
+	// ChangeUnit: never less than what does, and all of it where nothing is
+	// known about the earlier one any more. With since "" it lists what is not
+	// a hole. Errors: ErrNotFound (snap).
+	Changed(id, since, snap string) ([]Extent, error)
 	// Clone makes image newID with id's content as of now. Errors: as Restore.
 	Clone(id, newID string, size int64) error
 	// Delete drops an image. Errors: ErrNotFound, ErrInUse (has snapshots).

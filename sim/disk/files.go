@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -376,6 +377,114 @@ func (s *files) Restore(id, snap, newID string, size int64) error {
 		return fmt.Errorf("%w: snapshot %q of %q", ErrNotFound, snap, id)
 	}
 	return s.addCopy(newID, from, size)
+}
+
+func (s *files) Revert(id, snap string) error {
+	im, err := s.lock(id)
+	if err != nil {
+		return err
+	}
+	defer im.mu.Unlock()
+	from := im.snaps[snap]
+	if from == "" {
+		return fmt.Errorf("%w: snapshot %q of %q", ErrNotFound, snap, id)
+	}
+	if err := s.copyTo(from, im.path); err != nil {
+		return err
+	}
+	im.epoch++
+	return nil
+}
+
+func (s *files) Changed(id, since, snap string) ([]Extent, error) {
+	im, err := s.lock(id)
+	if err != nil {
+		return nil, err
+	}
+	defer im.mu.Unlock()
+	if im.snaps[snap] == "" {
+		return nil, fmt.Errorf("%w: snapshot %q of %q", ErrNotFound, snap, id)
+	}
+	to, err := os.Open(im.snaps[snap])
+	if err != nil {
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	defer to.Close()
+	var from *os.File
+	fi, err := to.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	if path := im.snaps[since]; since != "" {
+		if path == "" {
+			return whole(fi.Size()), nil
+		}
+		if from, err = os.Open(path); err != nil {
+			return nil, fmt.Errorf("disk: %w", err)
+		}
+		defer from.Close()
+	}
+	units, err := unitsOfData(to, fi.Size())
+	if err == nil && from != nil {
+		var more []int64
+		more, err = unitsOfData(from, fi.Size())
+		units = append(units, more...)
+		slices.Sort(units)
+		units = slices.Compact(units)
+		if err == nil {
+			units, err = differing(from, to, units)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("disk: changes of %q: %w", id, err)
+	}
+	return extents(units, fi.Size()), nil
+}
+
+// unitsOfData lists the units of the first size bytes of a file that are not
+// holes.
+func unitsOfData(f *os.File, size int64) ([]int64, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	size = min(size, fi.Size())
+	var units []int64
+	for off := int64(0); off < size; {
+		start, end, err := nextData(f, off, size)
+		if err != nil {
+			return nil, err
+		}
+		for u := start / ChangeUnit; u*ChangeUnit < end; u++ {
+			units = append(units, u)
+		}
+		off = max(end, off+1)
+	}
+	return units, nil
+}
+
+// differing keeps the units in which two files differ; past its end a file is
+// zeros.
+func differing(a, b *os.File, units []int64) ([]int64, error) {
+	x, y := make([]byte, ChangeUnit), make([]byte, ChangeUnit)
+	read := func(f *os.File, buf []byte, u int64) error {
+		n, err := f.ReadAt(buf, u*ChangeUnit)
+		clear(buf[n:])
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	var out []int64
+	for _, u := range units {
+		if err := errors.Join(read(a, x, u), read(b, y, u)); err != nil {
+			return nil, err
+		}
+		if !bytes.Equal(x, y) {
+			out = append(out, u)
+		}
+	}
+	return out, nil
 }
 
 func (s *files) Clone(id, newID string, size int64) error {

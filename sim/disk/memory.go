@@ -14,6 +14,7 @@ const pageSize = 4096
 // page is content that is changed in place only by the map that owns it.
 type page struct {
 	owner *pages
+	gen   int64 // of the map when it was last written
 	data  [pageSize]byte
 }
 
@@ -21,12 +22,15 @@ type page struct {
 type pages struct {
 	size int64
 	at   map[int64]*page
+	// gen counts the snapshots before it: what was written after one has a
+	// higher number than what is in it.
+	gen int64
 }
 
 // copyOf returns a copy that shares all pages. Both sides must copy a page
 // before they write to it, so src gives up its ownership too.
 func copyOf(src *pages) (kept, fresh *pages) {
-	return &pages{src.size, src.at}, &pages{src.size, maps.Clone(src.at)}
+	return &pages{src.size, src.at, src.gen}, &pages{src.size, maps.Clone(src.at), src.gen + 1}
 }
 
 func (p *pages) read(b []byte, off int64) {
@@ -59,6 +63,7 @@ func (p *pages) write(b []byte, off int64) {
 			pg = &page{owner: p, data: pg.data}
 			p.at[off/pageSize] = pg
 		}
+		pg.gen = p.gen
 		copy(pg.data[in:], b[:n])
 		b, off = b[n:], off+n
 	}
@@ -77,8 +82,9 @@ type memImage struct {
 	mu    sync.RWMutex
 	data  *pages
 	snaps map[string]*pages
-	epoch int  // counts fences
-	gone  bool // deleted: handles keep the content, as an open file does
+	gens  map[string]int64 // of snapshots, deleted ones too (the last maxGens)
+	epoch int              // counts fences
+	gone  bool             // deleted: handles keep the content, as an open file does
 }
 
 // memory is the Store of NewMemory.
@@ -135,11 +141,18 @@ func (s *memory) add(id string, im *memImage) error {
 	return nil
 }
 
+// maxGens is of how many snapshots an image knows what was written since.
+const maxGens = 256
+
+func newImage(p *pages) *memImage {
+	return &memImage{data: p, snaps: map[string]*pages{}, gens: map[string]int64{}}
+}
+
 func (s *memory) Create(id string, size int64) error {
 	if size <= 0 {
 		return fmt.Errorf("%w: %q: %d bytes, must be positive", ErrSize, id, size)
 	}
-	return s.add(id, &memImage{data: &pages{size, map[int64]*page{}}, snaps: map[string]*pages{}})
+	return s.add(id, newImage(&pages{size: size, at: map[int64]*page{}}))
 }
 
 func (s *memory) Open(id string) (Image, error) {
@@ -209,8 +222,86 @@ func (s *memory) Snapshot(id, snap string) error {
 	if im.snaps[snap] != nil {
 		return fmt.Errorf("%w: %q of %q", ErrExists, snap, id)
 	}
-	im.data, im.snaps[snap] = copyOf(im.data)
+	im.snaps[snap], im.data = copyOf(im.data)
+	im.gens[snap] = im.snaps[snap].gen
+	for old, gen := range im.gens {
+		if len(im.gens) > maxGens && im.snaps[old] == nil && gen <= im.data.gen-maxGens {
+			delete(im.gens, old)
+		}
+	}
 	return nil
+}
+
+func (s *memory) Revert(id, snap string) error {
+	im, err := s.lock(id)
+	if err != nil {
+		return err
+	}
+	defer im.mu.Unlock()
+	src := im.snaps[snap]
+	if src == nil {
+		return fmt.Errorf("%w: snapshot %q of %q", ErrNotFound, snap, id)
+	}
+	gen := im.data.gen + 1
+	im.snaps[snap], im.data = copyOf(src)
+	im.data.gen = gen
+	im.epoch++
+	// What was written between the snapshot and later ones is undone without
+	// being written.
+	for other, g := range im.gens {
+		if g > src.gen {
+			delete(im.gens, other)
+		}
+	}
+	return nil
+}
+
+func (s *memory) Changed(id, since, snap string) ([]Extent, error) {
+	im, err := s.get(id)
+	if err != nil {
+		return nil, err
+	}
+	im.mu.RLock()
+	defer im.mu.RUnlock()
+	to := im.snaps[snap]
+	if to == nil {
+		return nil, fmt.Errorf("%w: snapshot %q of %q", ErrNotFound, snap, id)
+	}
+	gen, known := im.gens[since]
+	if since == "" {
+		gen, known = -1, true
+	}
+	if !known || gen > to.gen {
+		return whole(to.size), nil
+	}
+	var units []int64
+	for n, pg := range to.at {
+		if pg.gen > gen {
+			units = append(units, n*pageSize/ChangeUnit)
+		}
+	}
+	return extents(units, to.size), nil
+}
+
+func whole(size int64) []Extent { return []Extent{{0, size}} }
+
+// extents joins units, in any order and given any number of times.
+func extents(units []int64, size int64) []Extent {
+	slices.Sort(units)
+	var out []Extent
+	for _, u := range slices.Compact(units) {
+		start := u * ChangeUnit
+		length := min(ChangeUnit, size-start)
+		if length <= 0 {
+			continue
+		}
+		if n := len(out); n > 0 && out[n-1].Start+out[n-1].Length == start {
+			out[n-1].Length += length
+			continue
+		}
+		out = append(out, Extent{start, length})
+	}
+	return out
 }
 
 func (s *memory) DeleteSnapshot(id, snap string) error {
@@ -262,7 +353,7 @@ func (s *memory) addCopy(id string, p *pages, size int64) error {
 		return fmt.Errorf("%w: %q: %d bytes, the source has %d", ErrSize, id, size, p.size)
 	}
 	p.size = size
-	return s.add(id, &memImage{data: p, snaps: map[string]*pages{}})
+	return s.add(id, newImage(p))
 }
 
 func (s *memory) Delete(id string) error {

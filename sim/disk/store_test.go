@@ -396,6 +396,28 @@ func TestModel(t *testing.T) {
 						same(s.DeleteSnapshot(i, n), has)
 						delete(m.snaps[i], n)
 					},
+					"revert": func(rt *rapid.T) {
+						i, n := id.Draw(rt, "id"), snap.Draw(rt, "snap")
+						b, has := m.snaps[i][n]
+						same(s.Revert(i, n), has)
+						if has {
+							m.images[i] = slices.Clone(b)
+						}
+					},
+					"changed": func(rt *rapid.T) {
+						i, from, to := id.Draw(rt, "id"), snap.Draw(rt, "from"), snap.Draw(rt, "to")
+						b, has := m.snaps[i][to]
+						ext, err := s.Changed(i, from, to)
+						same(err, has)
+						if a := m.snaps[i][from]; has && a != nil {
+							covered(rt, ext, a, b)
+						}
+						ext, err = s.Changed(i, "", to)
+						same(err, has)
+						if has {
+							covered(rt, ext, nil, b)
+						}
+					},
 					"restore": func(rt *rapid.T) {
 						i, n, to := id.Draw(rt, "id"), snap.Draw(rt, "snap"), id.Draw(rt, "to")
 						size := rapid.SampledFrom([]int64{0, 1, 10000, 20000}).Draw(rt, "size")
@@ -447,6 +469,83 @@ func TestModel(t *testing.T) {
 			})
 		})
 	}
+}
+
+// covered: what differs is in an extent, and extents are in order, apart and
+// within the image.
+func covered(t *rapid.T, ext []disk.Extent, a, b []byte) {
+	in := func(off int64) bool {
+		return slices.ContainsFunc(ext, func(e disk.Extent) bool { return off >= e.Start && off < e.Start+e.Length })
+	}
+	end := int64(-1)
+	for _, e := range ext {
+		if e.Start <= end || e.Length <= 0 || e.Start+e.Length > int64(len(b)) || e.Start%disk.ChangeUnit != 0 {
+			t.Fatalf("extents %v of %d bytes", ext, len(b))
+		}
+		end = e.Start + e.Length
+	}
+	for off := range b {
+		was := byte(0)
+		if off < len(a) {
+			was = a[off]
+		}
+		if b[off] != was && !in(int64(off)) {
+			t.Fatalf("byte %d changed, extents are %v", off, ext)
+		}
+	}
+}
+
+// TestChanged: what was written between two snapshots, and no more than that
+// but for the unit.
+func TestChanged(t *testing.T) {
+	each(t, func(t *testing.T, s disk.Store) {
+		const mb = 1 << 20
+		must(t, s.Create("a", 8*mb))
+		im := open(t, s, "a")
+		write(t, im, 0, "boot")
+		write(t, im, 5*mb+100, "data")
+		must(t, s.Snapshot("a", "s1"))
+		write(t, im, 5*mb+200, "more")
+		write(t, im, 5*mb+disk.ChangeUnit, "next to it")
+		must(t, s.Snapshot("a", "s2"))
+		write(t, im, 7*mb, "late")
+		must(t, s.Snapshot("a", "s3"))
+		u := int64(disk.ChangeUnit)
+		check := func(since, snap string, want ...disk.Extent) {
+			t.Helper()
+			got, err := s.Changed("a", since, snap)
+			must(t, err)
+			if !slices.Equal(got, want) {
+				t.Errorf("changed from %q to %s: %v, want %v", since, snap, got, want)
+			}
+		}
+		check("", "s1", disk.Extent{0, u}, disk.Extent{5 * mb, u})
+		check("s1", "s2", disk.Extent{5 * mb, 2 * u})
+		check("s1", "s3", disk.Extent{5 * mb, 2 * u}, disk.Extent{7 * mb, u})
+		check("s2", "s3", disk.Extent{7 * mb, u})
+		check("s3", "s3")
+		must(t, s.DeleteSnapshot("a", "s1"))
+		got, err := s.Changed("a", "s1", "s2")
+		must(t, err)
+		if len(got) != 1 || got[0].Start > 5*mb || got[0].Start+got[0].Length < 5*mb+2*u {
+			t.Errorf("changed since a snapshot that is gone: %v", got)
+		}
+		must(t, s.Revert("a", "s2"))
+		if b := content(t, s, "a"); string(b[7*mb:7*mb+4]) == "late" || string(b[5*mb+200:5*mb+204]) != "more" {
+			t.Error("not the content of the snapshot")
+		}
+		if _, err := im.WriteAt([]byte("x"), 0); !errors.Is(err, disk.ErrFenced) {
+			t.Errorf("write through a handle from before: %v", err)
+		}
+		must(t, s.DeleteSnapshot("a", "s3"))
+		must(t, s.Snapshot("a", "s4"))
+		check("s2", "s4")
+		got, err = s.Changed("a", "s3", "s4") // what is undone has changed too
+		must(t, err)
+		if len(got) != 1 || got[0] != (disk.Extent{0, 8 * mb}) {
+			t.Errorf("changed since a snapshot that was undone: %v", got)
+		}
+	})
 }
 
 func BenchmarkSnapshotWrite(b *testing.B) {
