@@ -15,6 +15,7 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vslm"
 
 	"github.com/csilab/csilab/sim/fault"
 )
@@ -206,6 +207,8 @@ func (v *VCenter) receiver(ctx *simulator.Context, r *request, s *session) mo.Re
 				m.Self = this
 				return m
 			}
+		case "VcenterVStorageObjectManager", "VirtualDiskManager":
+			return v.face.DiskManager(this)
 		}
 		if o := v.ownReceiver(this, r.method.Name); o != nil {
 			return o
@@ -233,6 +236,9 @@ func (v *VCenter) sessionOf(r *request) *session {
 		if s := v.sessions.get(c.Value); s != nil {
 			return s
 		}
+	}
+	if r.reg.Path == vslm.Path { // takes no other
+		return nil
 	}
 	return v.sessions.get(r.cookie)
 }

@@ -25,8 +25,7 @@ var unguarded = map[string]bool{
 // fileBacked are receivers of vcsim whose methods act on a directory of this
 // machine that stands for a datastore. Datastores have no directory here.
 var fileBacked = map[string]bool{
-	"FileManager": true, "VirtualDiskManager": true, "HostDatastoreBrowser": true,
-	"VcenterVStorageObjectManager": true, "VslmVStorageObjectManager": true, "VslmStorageLifecycleManager": true,
+	"FileManager": true, "HostDatastoreBrowser": true,
 	"DatastoreNamespaceManager": true, "OvfManager": true, "HttpNfcLease": true, "HostDatastoreSystem": true,
 	"GuestFileManager": true, "GuestProcessManager": true, "GuestOperationsManager": true,
 	"VirtualMachineSnapshot": true, "HostFirewallSystem": true, "HostNetworkSystem": true,
@@ -40,6 +39,13 @@ var notSimulated = map[string]bool{
 	"CreateCluster": true, "CreateClusterEx": true, "CreateDatacenter": true, "CreateFolder": true, "CreateStoragePod": true,
 	"PlaceVm": true, "PlaceVmsXCluster": true, "RecommendDatastores": true, "DatastoreEnterMaintenanceMode": true,
 	"DestroyDatastore": true, "RefreshDatastore": true, "RefreshDatastoreStorageInfo": true, "UpdateOptions": true,
+}
+
+// ownDisks are the managers of disks that are not vcsim's but cnsface's. Their
+// requests are checked against the schema and the inventory like any others.
+var ownDisks = map[string]bool{
+	"VcenterVStorageObjectManager": true, "VirtualDiskManager": true,
+	"VslmVStorageObjectManager": true, "VslmStorageLifecycleManager": true, "VslmSessionManager": true, "VslmTask": true,
 }
 
 // readOnly says whether a file-backed receiver's method only looks at state
@@ -62,7 +68,7 @@ func (v *VCenter) guard(ctx *simulator.Context, m *simulator.Method) types.BaseM
 	if fileBacked[m.This.Type] && !readOnly(m.This.Type, m.Name) {
 		return &types.NotSupported{}
 	}
-	if notSimulated[m.Name] || strings.HasSuffix(m.Name, "_Task") && !ownMethods[m.This.Type][m.Name] {
+	if notSimulated[m.Name] || strings.HasSuffix(m.Name, "_Task") && !ownMethods[m.This.Type][m.Name] && !ownDisks[m.This.Type] {
 		return &types.NotSupported{}
 	}
 	c := check{v, ctx, !unguarded[m.This.Type]}

@@ -106,6 +106,8 @@ func (v *VCenter) describe(r *request) fault.Call {
 	case strings.HasPrefix(m.Name, "Cns"):
 		v.subjects(reflect.ValueOf(m.Body), &c, 0)
 		c.Request = digest(m.Body)
+	case ownDisks[m.This.Type], m.Name == "AttachDisk_Task", m.Name == "DetachDisk_Task":
+		v.diskSubjects(m.Body, &c)
 	case m.Name == "FindByUuid" || m.Name == "FindAllByUuid":
 		if q, ok := m.Body.(*types.FindByUuid); ok {
 			c.Node = v.nodeByUUID(q.Uuid)

@@ -121,12 +121,12 @@ func TestCallsOfUpstream(t *testing.T) {
 			t.Errorf("%s: %d %s", path, res.StatusCode, b)
 		}
 	}
-	// FCDs are CNS's here.
+	// FCDs are CNS's too.
 	vc, err := vslm.NewClient(ctx, c.Client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := vslm.NewGlobalObjectManager(vc).Retrieve(ctx, types.ID{Id: "x"}); !fault.Is(err, &types.NotSupported{}) {
+	if _, err := vslm.NewGlobalObjectManager(vc).Retrieve(ctx, types.ID{Id: "x"}); !fault.Is(err, &types.NotFound{}) {
 		t.Errorf("vslm: %v", err)
 	}
 	if _, err := object.NewDatastore(c.Client, types.ManagedObjectReference{Type: "Datastore", Value: "nope"}).ObjectName(ctx); !fault.Is(err, &types.ManagedObjectNotFound{}) {

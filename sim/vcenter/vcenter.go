@@ -4,7 +4,7 @@
 // vcenter.
 //
 // It differs from a vCenter in what it refuses: whatever would need files on a
-// datastore (creating VMs, FCD calls beside CNS, uploads) is NotSupported.
+// datastore (creating VMs, uploads) is NotSupported.
 package vcenter
 
 import (
@@ -26,7 +26,6 @@ import (
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/types"
-	vslm "github.com/vmware/govmomi/vslm/simulator"
 
 	"github.com/csilab/csilab/sim/fault"
 	core "github.com/csilab/csilab/sim/vcenter/cns"
@@ -342,7 +341,6 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	v.vsan = newVSAN(v)
 	v.policies = newPolicies(v)
 	v.svc.RegisterSDK(v.policies.registry())
-	v.svc.RegisterSDK(vslm.New())
 	v.sweepBuild()
 	v.tasks, err = task.New(v.svc, task.Config{
 		First: state.NextTask, Keep: cfg.KeepTasks, KeepFor: cfg.TaskRetention, Latency: cfg.TaskLatency, OnTask: v.keepTask, Log: cfg.Log,
@@ -352,7 +350,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	}
 	v.face, err = cnsface.New(cnsface.Config{
 		Seed: cfg.Seed, Disks: cfg.Disks, Hardware: cfg.Hardware, Tasks: v.tasks,
-		Version: cfg.Version, SnapshotLimit: cfg.SnapshotLimit, DenseSlots: cfg.DenseSlots, Policies: v.policies.exists, Compatible: v.policies.unmet, Storage: v.storage,
+		Version: cfg.Version, SnapshotLimit: cfg.SnapshotLimit, DenseSlots: cfg.DenseSlots, Policies: v.policies.exists, Compatible: v.policies.unmet, Storage: v.storage, HasTag: v.hasTag,
 		State: state.CNS, Log: cfg.Log,
 	})
 	if err != nil {

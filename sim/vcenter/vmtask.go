@@ -52,7 +52,7 @@ func (v *VCenter) startTaskAt(rc *simulator.Context, op string, entity ref, name
 var ownMethods = map[string]map[string]bool{
 	"VirtualMachine": {
 		"PowerOnVM_Task": true, "PowerOffVM_Task": true, "SuspendVM_Task": true, "ResetVM_Task": true, "Destroy_Task": true, "UnregisterVM": true,
-		"ReconfigVM_Task": true,
+		"ReconfigVM_Task": true, "AttachDisk_Task": true, "DetachDisk_Task": true,
 	},
 	"Folder": {"CreateVM_Task": true, "RegisterVM_Task": true},
 }

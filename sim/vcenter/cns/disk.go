@@ -34,6 +34,9 @@ type Disk struct {
 	LinkedTo *Source `json:"linkedTo,omitempty"`
 	// Taken counts the snapshots that were ever taken, for change ids.
 	Taken int64 `json:"taken,omitempty"`
+	// Past are the tracked snapshots that are gone, oldest first, the last
+	// MaxPast: a change id outlives its snapshot.
+	Past []PastSnapshot `json:"past,omitempty"`
 	// Snapshots of the disk, oldest first.
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
 }
@@ -60,7 +63,17 @@ type Tag struct {
 	Name     string `json:"name"`
 }
 
+// MaxPast is how many snapshots that are gone a disk remembers.
+const MaxPast = 32
+
+// PastSnapshot is a tracked snapshot that is gone.
+type PastSnapshot struct {
+	ID     string `json:"id"`
+	Change int64  `json:"change"`
+}
+
 func (d Disk) clone() Disk {
+	d.Past = slices.Clone(d.Past)
 	d.Values = slices.Clone(d.Values)
 	d.Tags = slices.Clone(d.Tags)
 	d.Snapshots = slices.Clone(d.Snapshots)
@@ -151,4 +164,23 @@ func sortedDisks(n int, from ...map[string]*volume) []Disk {
 
 func noDisk(id string) *Error {
 	return &Error{Kind: NotFound, Field: "id", Value: id, Reason: "no such first class disk"}
+}
+
+// FindDisks returns the first disks by id that match, at most limit, and
+// whether there are more. match must not keep or change what it gets.
+func (c *Core) FindDisks(limit int, match func(Disk) bool) (found []Disk, more bool) {
+	var ids []string
+	for _, m := range []map[string]*volume{c.disks, c.volumes} {
+		for id, v := range m {
+			if !v.Lost && match(v.Disk) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids[:min(limit, len(ids))] {
+		v, _ := c.disk(id)
+		found = append(found, v.Disk.clone())
+	}
+	return found, len(ids) > limit
 }

@@ -190,7 +190,7 @@ func (c *Core) lose(v *volume) {
 		return
 	}
 	v.Lost = true
-	v.Snapshots, v.Tags, v.Values, v.LinkedTo = nil, nil, nil, nil
+	v.Snapshots, v.Past, v.Tags, v.Values, v.LinkedTo = nil, nil, nil, nil, nil
 }
 
 // LoseDisk deletes a first class disk whatever stands against it, with its

@@ -5,27 +5,6 @@ import (
 	"slices"
 )
 
-// SetKey encrypts a disk, gives it another key, or with the zero key decrypts
-// it. Errors: NotFound, Attached, HasSnapshots (the chain has its keys;
-// Unverified).
-func (c *Core) SetKey(id string, k Key) (Disk, error) {
-	v, ok := c.disk(id)
-	if !ok {
-		return Disk{}, noDisk(id)
-	}
-	if v.Key != k {
-		if err := c.detached(v); err != nil {
-			return Disk{}, err
-		}
-		if n := len(v.Snapshots); n > 0 {
-			return Disk{}, &Error{Kind: HasSnapshots, Field: "id", Value: id, Holder: v.Snapshots[n-1].ID,
-				Reason: fmt.Sprintf("the disk has %d snapshots", n)}
-		}
-		v.Key = k
-	}
-	return v.Disk.clone(), nil
-}
-
 // Limits of the key/value pairs of a disk. Unverified: the real ones.
 const (
 	MaxValues   = 256

@@ -96,17 +96,25 @@ func (c *Core) Revert(disk, id string) (Disk, error) {
 	}
 	v, _ := c.disk(disk)
 	i := v.find(id)
+	for _, s := range v.Snapshots[i+1:] {
+		v.remember(s)
+	}
 	v.Snapshots = v.Snapshots[: i+1 : i+1]
 	return v.Disk.clone(), nil
 }
 
-// SnapshotOfChange finds the snapshot with a change number, where it is still
-// there.
-func (d Disk) SnapshotOfChange(n int64) (Snapshot, bool) {
+// SnapshotOfChange finds the snapshot with a change number, or one that is
+// gone, by id.
+func (d Disk) SnapshotOfChange(n int64) (id string, ok bool) {
 	for _, s := range d.Snapshots {
 		if n > 0 && s.Change == n {
-			return s, true
+			return s.ID, true
 		}
 	}
-	return Snapshot{}, false
+	for _, p := range d.Past {
+		if p.Change == n {
+			return p.ID, true
+		}
+	}
+	return "", false
 }

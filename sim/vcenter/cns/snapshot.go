@@ -102,12 +102,21 @@ func (c *Core) DeleteSnapshot(volume, id string) (Snapshot, error) {
 	return s, nil
 }
 
+// remember keeps the change id of a snapshot that goes.
+func (v *volume) remember(s Snapshot) {
+	if s.Tracked() {
+		v.Past = append(v.Past, PastSnapshot{s.ID, s.Change})
+		v.Past = slices.Clone(v.Past[max(0, len(v.Past)-MaxPast):])
+	}
+}
+
 // dropSnapshot takes a snapshot that is there out of the chain.
 func (v *volume) dropSnapshot(id string) {
 	i := v.find(id)
 	if i+1 < len(v.Snapshots) {
 		v.Snapshots[i+1].Parent = v.Snapshots[i].Parent
 	}
+	v.remember(v.Snapshots[i])
 	v.Snapshots = slices.Delete(v.Snapshots, i, i+1)
 }
 

@@ -46,24 +46,17 @@ func (f *Face) attach(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 		// What the VM can't do fails the task, not the result
 		// (kubernetes-sigs/vsphere-csi-driver#1590).
 		var e *cns.Error
-		if errors.As(err, &e) && e.Kind == cns.InvalidState {
+		var te *taskError
+		switch {
+		case errors.As(err, &te):
+			return nil, err
+		case errors.As(err, &e) && e.Kind == cns.InvalidState:
 			return nil, &taskError{wire(op, err)}
 		}
 		r.Fault = wire(op, err)
 		return batch(r), err
 	}
-	id := s.VolumeId.Id
-	unlock, err := f.lockBoth(ctx, id, s.Vm.Value)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	m, err := f.inv.look(c, s.Vm)
-	if err != nil {
-		return refuse(err)
-	}
-	f.inv.refresh(c)
-	spec := cns.AttachSpec{Volume: id, VM: m.VM, DiskUUID: f.ids.disk(id), Mode: cns.DiskMode(s.DiskMode), Sharing: cns.Sharing(s.Sharing)}
+	spec := cns.AttachSpec{Volume: s.VolumeId.Id, Mode: cns.DiskMode(s.DiskMode), Sharing: cns.Sharing(s.Sharing)}
 	if s.ControllerKey != nil || s.UnitNumber != nil {
 		spec.Slot = &cns.Slot{Unit: cns.AnyUnit}
 		if s.ControllerKey != nil {
@@ -76,17 +69,40 @@ func (f *Face) attach(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 			spec.Slot.Unit = *s.UnitNumber
 		}
 	}
-	f.mu.Lock()
-	v, _ := f.core.Volume(id)
-	a, addController, err := f.core.PlanAttach(spec)
-	before, attached := f.core.AttachmentAt(id, s.Vm.Value)
-	f.mu.Unlock()
-	if attached && f.release.atLeast(release91) {
-		r.DiskUUID = before.DiskUUID // the reply to the first call may have been lost
-		return batch(r), nil
-	}
+	a, err := f.plugIn(ctx, c, s.Vm, spec)
 	if err != nil {
 		return refuse(err)
+	}
+	r.DiskUUID = a.DiskUUID
+	return batch(r), nil
+}
+
+// plugIn gives a disk to a VM: the core, the hardware of the VM and the node
+// agree when it returns. Errors: those of cns.Core.Attach, ManagedObjectNotFound
+// (the VM), and what the hardware says.
+func (f *Face) plugIn(ctx context.Context, c *simulator.Context, vm vim.ManagedObjectReference, spec cns.AttachSpec) (cns.Attachment, error) {
+	id, none := spec.Volume, cns.Attachment{}
+	unlock, err := f.lockBoth(ctx, id, vm.Value)
+	if err != nil {
+		return none, err
+	}
+	defer unlock()
+	m, err := f.inv.look(c, vm)
+	if err != nil {
+		return none, err
+	}
+	f.inv.refresh(c)
+	spec.VM, spec.DiskUUID = m.VM, f.ids.disk(id)
+	f.mu.Lock()
+	d, _, _ := f.core.Disk(id)
+	a, addController, err := f.core.PlanAttach(spec)
+	before, attached := f.core.AttachmentAt(id, vm.Value)
+	f.mu.Unlock()
+	if attached && !spec.Disk && f.release.atLeast(release91) {
+		return before, nil // the reply to the first call may have been lost
+	}
+	if err != nil {
+		return none, err
 	}
 
 	// The node gets the disk first, then the VM's hardware shows it, and with
@@ -94,7 +110,7 @@ func (f *Face) attach(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 	pull := func() {}
 	if f.cfg.Hardware != nil {
 		if err := f.cfg.Hardware.Attach(ctx, m.uuid, undash(a.DiskUUID), id); err != nil {
-			return refuse(err)
+			return none, err
 		}
 		pull = func() {
 			if err := f.cfg.Hardware.Detach(ctx, m.uuid, undash(a.DiskUUID)); err != nil {
@@ -102,7 +118,7 @@ func (f *Face) attach(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 			}
 		}
 	}
-	f.inv.plug(c, m, v, a, addController)
+	f.inv.plug(c, m, d, a, addController)
 	f.mu.Lock()
 	_, held := f.core.AttachmentAt(id, a.VM)
 	f.mu.Unlock()
@@ -111,12 +127,11 @@ func (f *Face) attach(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 		f.inv.unplug(c, m, id)
 		pull()
 		if !there {
-			return refuse(&wireError{gone(s.Vm)})
+			return none, &wireError{gone(vm)}
 		}
-		return refuse(&cns.Error{Kind: cns.InUse, Field: "volumeId", Value: id})
+		return none, &cns.Error{Kind: cns.InUse, Field: "volumeId", Value: id}
 	}
-	r.DiskUUID = a.DiskUUID
-	return batch(r), nil
+	return a, nil
 }
 
 // lockBoth locks a volume and a VM, always in this order.
@@ -158,36 +173,46 @@ func (f *Face) detach(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 	r := &cnstypes.CnsVolumeOperationResult{VolumeId: s.VolumeId}
 	refuse := func(err error) (vim.AnyType, error) {
 		var e *cns.Error
-		if errors.As(err, &e) && e.Kind == cns.InvalidState {
+		var te *taskError
+		switch {
+		case errors.As(err, &te):
+			return nil, err
+		case errors.As(err, &e) && e.Kind == cns.InvalidState:
 			return nil, &taskError{wire(op, err)}
 		}
 		r.Fault = wire(op, err)
 		return batch(r), err
 	}
-	id := s.VolumeId.Id
-	unlock, err := f.lockBoth(ctx, id, s.Vm.Value)
+	if err := f.pullOut(ctx, c, s.VolumeId.Id, s.Vm, f.core.PlanDetach); err != nil {
+		return refuse(err)
+	}
+	return batch(r), nil
+}
+
+// pullOut takes a disk from a VM, where plan says that the VM holds it.
+// Errors: those of plan, ManagedObjectNotFound (the VM), and what the hardware
+// says.
+func (f *Face) pullOut(ctx context.Context, c *simulator.Context, id string, vm vim.ManagedObjectReference, plan func(string, cns.VM) (cns.Attachment, bool, error)) error {
+	unlock, err := f.lockBoth(ctx, id, vm.Value)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unlock()
-	m, err := f.inv.look(c, s.Vm)
+	m, err := f.inv.look(c, vm)
 	if err != nil {
-		return refuse(err)
+		return err
 	}
 	f.mu.Lock()
-	a, held, err := f.core.PlanDetach(id, m.VM)
+	a, held, err := plan(id, m.VM)
 	f.mu.Unlock()
-	if err != nil {
-		return refuse(err)
-	}
-	if !held {
-		return batch(r), nil
+	if err != nil || !held {
+		return err
 	}
 	if f.cfg.Hardware != nil {
 		if err := f.cfg.Hardware.Detach(ctx, m.uuid, undash(a.DiskUUID)); err != nil {
-			return refuse(err)
+			return err
 		}
 	}
 	f.inv.unplug(c, m, id) // and with that the core has let go
-	return batch(r), nil
+	return nil
 }

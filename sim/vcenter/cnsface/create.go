@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	govcns "github.com/vmware/govmomi/cns"
@@ -194,7 +191,7 @@ func (f *Face) createSpec(s cnstypes.CnsVolumeCreateSpec) (cns.CreateSpec, error
 	case details.BackingDiskId != "":
 		spec.DiskID, spec.Again = details.BackingDiskId, f.release.atLeast(release91)
 	case details.BackingDiskUrlPath != "":
-		id, err := diskOfURL(details.BackingDiskUrlPath)
+		id, err := f.diskOfURL(details.BackingDiskUrlPath, s.Name)
 		if err != nil {
 			return spec, err
 		}
@@ -241,16 +238,4 @@ func (f *Face) createSpec(s cnstypes.CnsVolumeCreateSpec) (cns.CreateSpec, error
 	}
 	spec.Metadata, err = metadata(s.Metadata)
 	return spec, err
-}
-
-// diskOfURL finds the disk that a datastore URL path means, e.g.
-// https://vc/folder/fcd/<id>.vmdk?dcPath=DC0&dsName=ds.
-func diskOfURL(s string) (string, error) {
-	u, err := url.Parse(s)
-	if err == nil {
-		if id, ok := strings.CutSuffix(path.Base(u.Path), ".vmdk"); ok && id != "" {
-			return id, nil
-		}
-	}
-	return "", &cns.Error{Kind: cns.InvalidArgument, Field: "backingDiskUrlPath", Value: s, Reason: "allowed is the URL of a .vmdk"}
 }

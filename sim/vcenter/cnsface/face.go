@@ -15,6 +15,7 @@ import (
 	"github.com/vmware/govmomi/simulator"
 	vim "github.com/vmware/govmomi/vim25/types"
 
+	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/vcenter/cns"
 	"github.com/csilab/csilab/sim/vcenter/task"
 )
@@ -29,6 +30,8 @@ type Disks interface {
 	DeleteSnapshot(id, snap string) error
 	Restore(id, snap, newID string, size int64) error
 	Clone(id, newID string, size int64) error
+	Revert(id, snap string) error
+	Changed(id, since, snap string) ([]disk.Extent, error)
 }
 
 // Hardware plugs disks into nodes. VMs go by their BIOS uuid (lower case,
@@ -83,6 +86,8 @@ type Config struct {
 	// Storage tells what the inventory doesn't about a datastore, by managed
 	// object id; nil: nothing.
 	Storage func(datastore string) Storage
+	// HasTag says whether a tag exists in a category; nil takes all for there.
+	HasTag func(category, name string) bool
 	// State to start from (see Face.State), for a lab that is restarted.
 	State *cns.State
 	// Log for what goes wrong inside; nil drops it.

@@ -46,6 +46,7 @@ func (f *Face) install(s *simulator.Service) error {
 			return err
 		}
 	}
+	f.installDisks(s)
 	r := simulator.NewRegistry()
 	r.Namespace = govcns.Namespace
 	r.Path = govcns.Path
@@ -71,6 +72,12 @@ func (f *Face) restore(s cns.State) error {
 	for _, v := range s.Volumes {
 		touched[v.Datastore] = true
 	}
+	for _, d := range s.Disks {
+		touched[d.Datastore] = true
+	}
+	for _, x := range s.Files {
+		touched[x.Datastore] = true
+	}
 	for ds := range touched {
 		f.inv.account(c, ds)
 	}
@@ -82,9 +89,9 @@ func (f *Face) restore(s cns.State) error {
 		}
 		view := m.VM
 		view.State = cns.PoweredOn // it has the disk already, whatever its state is
-		spec := cns.AttachSpec{Volume: a.Volume, VM: view, DiskUUID: a.DiskUUID, Slot: &a.Slot, Mode: a.Mode, Sharing: a.Sharing}
+		spec := cns.AttachSpec{Volume: a.Volume, VM: view, DiskUUID: a.DiskUUID, Slot: &a.Slot, Mode: a.Mode, Sharing: a.Sharing, Disk: true}
 		f.mu.Lock()
-		v, verr := f.core.Volume(a.Volume)
+		v, _, verr := f.core.Disk(a.Volume)
 		at, add, perr := f.core.PlanAttach(spec)
 		if perr != nil { // the controller is not there (yet): any slot will do
 			spec.Slot = nil

@@ -21,6 +21,7 @@ type inventory struct {
 	svc  *simulator.Service
 	vim  *simulator.Registry
 	root vim.ManagedObjectReference // folder
+	vslm *simulator.Registry        // set before tasks are started
 
 	mu         sync.Mutex
 	datastores []vim.ManagedObjectReference
@@ -101,6 +102,10 @@ func (i *inventory) RemoveObject(_ *simulator.Context, ref vim.ManagedObjectRefe
 		}
 		i.hold(ref.Value, uuid, nil)
 		i.face.Pin(ref, nil)
+	case "Task":
+		if i.vslm != nil {
+			i.vslm.Remove(i.context(), vslmTaskRef(ref))
+		}
 	case "Datastore":
 		i.mu.Lock()
 		i.datastores = slices.DeleteFunc(i.datastores, func(r vim.ManagedObjectReference) bool { return r == ref })
@@ -255,7 +260,7 @@ func controllerKind(d vim.BaseVirtualDevice) (kind cns.ControllerKind, ok bool) 
 }
 
 // plug adds a disk to a VM's hardware, with a controller for it when asked to.
-func (i *inventory) plug(c *simulator.Context, m machine, v cns.Volume, a cns.Attachment, addController bool) {
+func (i *inventory) plug(c *simulator.Context, m machine, v cns.Disk, a cns.Attachment, addController bool) {
 	c.WithLock(m.obj, func() {
 		devices := slices.Clone(m.obj.Config.Hardware.Device)
 		keys := map[int32]bool{}
@@ -301,7 +306,7 @@ func (i *inventory) plug(c *simulator.Context, m machine, v cns.Volume, a cns.At
 			DiskMode:        string(mode),
 			Sharing:         string(sharing),
 			Uuid:            a.DiskUUID,
-			ThinProvisioned: vim.NewBool(true),
+			ThinProvisioned: vim.NewBool(v.Provisioning == "" || v.Provisioning == cns.Thin),
 		}
 		b.FileName = v.DiskPath
 		b.Datastore = &vim.ManagedObjectReference{Type: "Datastore", Value: v.Datastore}

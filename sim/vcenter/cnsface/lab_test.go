@@ -306,6 +306,26 @@ func (d *disks) Clone(id, newID string, size int64) error {
 	})
 }
 
+func (d *disks) Revert(id, snap string) error {
+	return d.call(func() error {
+		if !slices.Contains(d.snaps[id], snap) {
+			return disk.ErrNotFound
+		}
+		return nil
+	})
+}
+
+func (d *disks) Changed(id, _, snap string) (out []disk.Extent, err error) {
+	err = d.call(func() error {
+		if !slices.Contains(d.snaps[id], snap) {
+			return disk.ErrNotFound
+		}
+		out = []disk.Extent{{Length: d.size[id]}}
+		return nil
+	})
+	return out, err
+}
+
 func (d *disks) sizes() map[string]int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
