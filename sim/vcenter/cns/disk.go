@@ -172,7 +172,7 @@ func (c *Core) FindDisks(limit int, match func(Disk) bool) (found []Disk, more b
 	var ids []string
 	for _, m := range []map[string]*volume{c.disks, c.volumes} {
 		for id, v := range m {
-			if !v.Lost && match(v.Disk) {
+			if !v.Lost && v.Share == nil && match(v.Disk) {
 				ids = append(ids, id)
 			}
 		}

@@ -276,20 +276,10 @@ func (f *Face) info(id string) (*cnstypes.CnsBlockVolumeInfo, error) {
 		// Unverified: what CNS says about a file volume here.
 		return nil, &cns.Error{Kind: cns.NotSupported, Field: "volumeIds", Value: id, Reason: "a file volume has no disk"}
 	}
-	b := &vim.BaseConfigInfoDiskFileBackingInfo{ProvisioningType: string(vim.BaseConfigInfoDiskFileBackingInfoProvisioningTypeThin)}
-	b.FilePath, b.BackingObjectId = v.DiskPath, v.ID
-	b.KeyId = cryptoKey(v.Key)
-	b.Datastore = vim.ManagedObjectReference{Type: "Datastore", Value: v.Datastore}
-	o := vim.VStorageObject{Config: vim.VStorageObjectConfigInfo{CapacityInMB: v.CapacityMB, ConsumptionType: []string{"disk"}}}
-	o.Config.Id = vim.ID{Id: v.ID}
-	o.Config.Name = v.Name
-	o.Config.CreateTime = v.Created
-	o.Config.KeepAfterDeleteVm = vim.NewBool(true)
-	o.Config.Backing = b
-	for _, a := range holders {
-		o.Config.ConsumerId = append(o.Config.ConsumerId, vim.ID{Id: a.VM})
+	if v.Lost {
+		return nil, &cns.Error{Kind: cns.NotFound, Field: "volumeIds", Value: id, Reason: "its disk is gone"}
 	}
-	return &cnstypes.CnsBlockVolumeInfo{VStorageObject: o}, nil
+	return &cnstypes.CnsBlockVolumeInfo{VStorageObject: f.storageObject(f.inv.context(), v.Disk, holders)}, nil
 }
 
 // CnsQuerySnapshots lists the snapshots of a volume, one of them, or all of
