@@ -74,6 +74,12 @@ func TestVMware(t *testing.T) {
 			name: "9.2.0 relocate", version: "9.2.0", env: []string{"CNS_MIGRATION_DATASTORE=$DATASTORE2"},
 		},
 		{
+			name: "9.2.0 shared disks", version: "9.2.0", env: []string{"CNS_RUN_SHARED_DISK_TESTS=true"},
+		},
+		{
+			name: "9.2.0 clusters of a zone", version: "9.2.0", env: []string{"CNS_RUN_MULTICLUSTER_PER_ZONE_TESTS=true"},
+		},
+		{
 			name: "9.2.0 policy", version: "9.2.0", env: []string{"CNS_SPBM_POLICY_ID_4_RECONFIG=$POLICY_ID"},
 		},
 	} {
