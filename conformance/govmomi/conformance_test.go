@@ -57,6 +57,7 @@ func TestVMware(t *testing.T) {
 		serve   []string // further flags of csilab serve
 		env     []string // further variables of the test, with $POLICY_ID
 		want    map[string]string
+		says    string // by TestClient, where it is wanted to fail
 	}{
 		{
 			name: "9.2.0", version: "9.2.0",
@@ -64,7 +65,7 @@ func TestVMware(t *testing.T) {
 		{
 			// Three of the tests skip themselves below 9.1. TestClient can't
 			// pass there at any vCenter: see README.md.
-			name: "8.0.3", version: "8.0.3",
+			name: "8.0.3", version: "8.0.3", says: "re-creating same volume failed with fault",
 			want: map[string]string{"TestClient": "FAIL", "TestUnregisterVolume": "SKIP", "TestHandleCnsNotRegisteredFault": "SKIP", "TestBlockVolumeCBT": "SKIP"},
 		},
 		{
@@ -78,6 +79,14 @@ func TestVMware(t *testing.T) {
 		},
 		{
 			name: "9.2.0 clusters of a zone", version: "9.2.0", env: []string{"CNS_RUN_MULTICLUSTER_PER_ZONE_TESTS=true"},
+		},
+		{
+			name: "9.2.0 local storage", version: "9.2.0", serve: []string{"--datastores", "local@DC0_C0_H1,datastore-2"},
+			env: []string{"CNS_RUN_HOST_LOCAL_STORAGE_TESTS=true"},
+		},
+		{
+			name: "9.2.0 file shares", version: "9.2.0", serve: []string{"--datastores", "vsan-1:vsan,datastore-2"},
+			env: []string{"CNS_RUN_FILESHARE_TESTS=true"},
 		},
 		{
 			name: "9.2.0 policy", version: "9.2.0", env: []string{"CNS_SPBM_POLICY_ID_4_RECONFIG=$POLICY_ID"},
@@ -94,7 +103,7 @@ func TestVMware(t *testing.T) {
 				env = append(env, kv)
 			}
 			tests := []string{"TestClient", "TestUnregisterVolume", "TestHandleCnsNotRegisteredFault", "TestBlockVolumeCBT"}
-			got, said := run(t, tests, env)
+			got, said := run(t, vmware, tests, env)
 			for _, name := range tests {
 				want := x.want[name]
 				if want == "" {
@@ -104,7 +113,68 @@ func TestVMware(t *testing.T) {
 					t.Errorf("%s: %s, want %s\n%s", name, got[name], want, tail(said[name], 1500))
 				}
 			}
+			if !strings.Contains(said["TestClient"], x.says) {
+				t.Errorf("TestClient did not say %q\n%s", x.says, tail(said["TestClient"], 1500))
+			}
 		})
+	}
+}
+
+// before91 are the lines of TestClient that no vCenter before 9.1 can pass,
+// and what stands in their place for TestClientBefore91.
+var before91 = []struct{ old, new string }{
+	{ // Registering a volume again is an error there (govmomi#3804: "this has changed").
+		`t.Fatalf("re-creating same volume failed with fault: %+v", pretty.Sprint(reCreateVolumeOperationRes.Fault))`,
+		`if _, ok := reCreateVolumeOperationRes.Fault.Fault.(*cnstypes.CnsAlreadyRegisteredFault); !ok { t.Fatal("no CnsAlreadyRegisteredFault") }`,
+	},
+	{ // Both ways on from here are fatal; this one was meant to look at the fault.
+		"\t\t\tt.Fatalf(\"re-attach same volume should not fail with ResourceInUse fault\")\n\t\t\tt.Logf(\"reAttach",
+		"\t\t\tt.Logf(\"reAttach",
+	},
+}
+
+// TestClientBefore91 runs TestClient against an 8.0.3 with two lines of it
+// changed, so that the rest of it counts there too.
+func TestClientBefore91(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/vmware/govmomi/cns").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := strings.TrimSpace(string(out))
+	to, err := os.MkdirTemp(".", ".before91-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(to)
+	files, err := filepath.Glob(filepath.Join(from, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		src, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Base(f) == "client_test.go" {
+			for _, x := range before91 {
+				if !bytes.Contains(src, []byte(x.old)) {
+					t.Fatalf("%s has no %q", f, x.old)
+				}
+				src = bytes.Replace(src, []byte(x.old), []byte(x.new), 1)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(to, filepath.Base(f)), src, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	binary := filepath.Join(t.TempDir(), "before91.test")
+	if out, err := exec.Command("go", "test", "-c", "-o", binary, "./"+to).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	lab := serve(t, "8.0.3")
+	env := append(lab.cnsEnv(), "CNS_MIGRATION_DATASTORE="+lab["CSILAB_DATASTORE2"], "CNS_SPBM_POLICY_ID_4_RECONFIG="+lab.policyID(t))
+	if got, said := run(t, binary, []string{"TestClient"}, env); got["TestClient"] != "PASS" {
+		t.Errorf("%s\n%s", got["TestClient"], tail(said["TestClient"], 1500))
 	}
 }
 
@@ -203,9 +273,9 @@ func (e environment) policyID(t *testing.T) string {
 
 // run runs tests of VMware's package and returns what became of each: PASS,
 // FAIL, SKIP, or "" when it didn't run; and what each of them said.
-func run(t *testing.T, tests []string, env []string) (results, said map[string]string) {
+func run(t *testing.T, binary string, tests, env []string) (results, said map[string]string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), vmware, "-test.v", "-test.timeout=2m", "-test.run=^("+strings.Join(tests, "|")+")$")
+	cmd := exec.CommandContext(t.Context(), binary, "-test.v", "-test.timeout=2m", "-test.run=^("+strings.Join(tests, "|")+")$")
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Dir = t.TempDir()
 	out, err := cmd.CombinedOutput()
@@ -222,7 +292,7 @@ func run(t *testing.T, tests []string, env []string) (results, said map[string]s
 		said[current] += line + "\n"
 	}
 	if len(results) == 0 {
-		t.Fatalf("%s: %v\n%s", vmware, err, tail(string(out), 4000))
+		t.Fatalf("%s: %v\n%s", binary, err, tail(string(out), 4000))
 	}
 	return results, said
 }

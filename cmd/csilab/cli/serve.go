@@ -16,14 +16,15 @@ import (
 )
 
 type serveFlags struct {
-	listen  string
-	version string
-	seed    uint64
-	env     string
-	nodes   int
-	zones   []string
-	state   string
-	verbose int
+	listen     string
+	version    string
+	seed       uint64
+	env        string
+	nodes      int
+	zones      []string
+	datastores []string
+	state      string
+	verbose    int
 }
 
 func newServe(s Streams) *cobra.Command {
@@ -50,6 +51,7 @@ path of a ready csi-vsphere.conf.`,
 	fl.StringVar(&f.env, "env", "", "write the environment of a client to this file")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of VMs, named node-1, node-2, … (0 to 64)")
 	fl.StringSliceVar(&f.zones, "zones", nil, "zones that the VMs are in, in turn")
+	fl.StringSliceVar(&f.datastores, "datastores", nil, "datastores instead of two of type VMFS, each NAME[:TYPE][@HOST+HOST] (types VMFS, NFS, NFS41, vsan, VVOL)")
 	fl.StringVar(&f.state, "state", "", "directory that keeps volumes, task numbers and certificate over a restart")
 	fl.CountVarP(&f.verbose, "verbose", "v", "log to standard error (-v warnings, -vv info, -vvv debug)")
 	return cmd
@@ -80,6 +82,10 @@ func (f serveFlags) plan() ([]served, error) {
 		return nil, err
 	}
 	cfg := vcenter.Config{Seed: f.seed, Version: f.version}
+	var err error
+	if cfg.Datastores, err = parseDatastores(f.datastores); err != nil {
+		return nil, &exitError{ExitUsage, err}
+	}
 	for i := range f.nodes {
 		n := vcenter.Node{Name: fmt.Sprintf("node-%d", i+1)}
 		if len(f.zones) > 0 {

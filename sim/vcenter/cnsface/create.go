@@ -76,8 +76,15 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 	if err != nil {
 		return refuse(err)
 	}
+	from, err := f.reachOf(c, s)
+	if err != nil {
+		return refuse(err)
+	}
 	f.inv.refresh(c)
 	spec.Incompatible = f.incompatible(spec.PolicyID)
+	if err := f.limit(&spec, from); err != nil {
+		return refuse(err)
+	}
 	file := spec.Share != nil
 	if spec.DiskID == "" && !spec.CallerID {
 		spec.ID = f.newVolumeID(spec.Name, file)
@@ -132,7 +139,7 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 	}
 	f.inv.account(c, plan.Volume.Datastore)
 	r.VolumeId = volumeID(plan.Volume.ID)
-	r.PlacementResults = placements(op, plan.Placements)
+	r.PlacementResults = f.tell(placements(op, plan.Placements), from, len(s.Datastores) > 0)
 	return batch(r), nil
 }
 
