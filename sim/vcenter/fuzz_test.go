@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,4 +74,43 @@ func FuzzTokenRequest(f *testing.F) {
 	f.Add([]byte(`<a><UsernameToken><Username>u</Username><Password Type="x">p</Password></UsernameToken></a>`))
 	f.Add([]byte(`<UsernameToken><Username>`))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = parseTokenRequest(b) })
+}
+
+// FuzzREST throws methods, paths and bodies at the REST API, in a session.
+func FuzzREST(f *testing.F) {
+	v, err := New(context.Background(), Config{Nodes: []Node{{Name: "node-1", Zone: "a"}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(v.Close)
+	log := func() string {
+		return v.sessions.openREST(account{who: parsePrincipal(v.cfg.User)}, "", "")
+	}
+	id := log()
+	for _, p := range []string{"category", "category/id:x", "tag", "tag/id:x?~action=list-tags-for-category", "tag-association?~action=list-attached-tags",
+		"tag-association/id:x?~action=attach", "tag-association?~action=attach-multiple-tags-to-object"} {
+		for _, b := range []string{``, `null`, `{}`, `{"create_spec":{"name":"n","description":"","cardinality":"SINGLE","associable_types":[],"category_id":"x"}}`,
+			`{"object_id":{"type":"Datastore","id":"x"},"tag_ids":["x"],"object_ids":[{"type":"","id":""}]}`, `{"object_id":null}`, `[`} {
+			f.Add("POST", taggingREST+p, []byte(b))
+			f.Add("PATCH", taggingREST+p, []byte(b))
+		}
+		f.Add("GET", taggingAPI+p, []byte(nil))
+		f.Add("DELETE", taggingAPI+p, []byte(nil))
+	}
+	f.Add("POST", "/api/session", []byte(nil))
+	f.Fuzz(func(t *testing.T, method, path string, body []byte) {
+		r, err := http.NewRequest(method, path, bytes.NewReader(body))
+		if err != nil || !strings.HasPrefix(r.URL.Path, "/rest/") && !strings.HasPrefix(r.URL.Path, "/api/") {
+			t.Skip("no request")
+		}
+		if _, ok := v.sessions.rest(id); !ok {
+			id = log()
+		}
+		r.Header.Set(sessionHeader, id)
+		w := httptest.NewRecorder()
+		v.serve(w, r)
+		if w.Code >= 500 && w.Code != http.StatusServiceUnavailable {
+			t.Errorf("status %d", w.Code)
+		}
+	})
 }

@@ -2,7 +2,6 @@ package vcenter
 
 import (
 	"reflect"
-	"sync"
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
@@ -25,17 +24,10 @@ func (m *machine) DetachDiskTask(ctx *simulator.Context, req *types.DetachDisk_T
 
 // hasTag asks the tagging service for a tag.
 func (v *VCenter) hasTag(category, name string) bool {
-	tags, ok := v.rest.vapi.(interface {
-		sync.Locker
-		GetTagByCategoryAndName(category, name string) (string, types.BaseMethodFault)
-	})
-	if !ok {
-		return false
-	}
-	tags.Lock()
-	defer tags.Unlock()
-	_, f := tags.GetTagByCategoryAndName(category, name)
-	return f == nil
+	v.tagging.mu.Lock()
+	defer v.tagging.mu.Unlock()
+	_, ok := v.tagging.core.Find(category, name)
+	return ok
 }
 
 // diskSubjects finds the disk, the snapshot and the VM of a request about

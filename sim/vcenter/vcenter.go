@@ -257,6 +257,7 @@ type VCenter struct {
 	policies *policies
 	vsan     *vsanAPI
 	rest     *restAPI
+	tagging  *tagging
 	tasks    *task.Manager
 	face     *cnsface.Face
 
@@ -375,8 +376,10 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 		}
 		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*v.cert}, NextProtos: []string{"http/1.1"}})
 	}
-	if v.rest, err = newREST(v); err != nil {
-		return nil, err
+	v.rest = &restAPI{v}
+	v.tagging = newTagging(v)
+	if err := v.tagging.tagZones(); err != nil {
+		return nil, wrap(err)
 	}
 	v.server = &http.Server{
 		Handler:     http.HandlerFunc(v.serve),
