@@ -28,14 +28,14 @@ var fileBacked = map[string]bool{
 	"FileManager": true, "HostDatastoreBrowser": true,
 	"DatastoreNamespaceManager": true, "OvfManager": true, "HttpNfcLease": true, "HostDatastoreSystem": true,
 	"GuestFileManager": true, "GuestProcessManager": true, "GuestOperationsManager": true,
-	"VirtualMachineSnapshot": true, "HostFirewallSystem": true, "HostNetworkSystem": true,
+	"HostFirewallSystem": true, "HostNetworkSystem": true,
 }
 
 // notSimulated are further methods that vcsim implements with files or that
 // rebuild the inventory below the lab.
 var notSimulated = map[string]bool{
 	"ImportVApp": true, "CreateVApp": true, "ExportVm": true, "DropConnections": true,
-	"MarkAsTemplate": true, "MarkAsVirtualMachine": true, "RebootGuest": true, "ShutdownGuest": true, "StandbyGuest": true,
+	"MarkAsTemplate": true, "MarkAsVirtualMachine": true,
 	"CreateCluster": true, "CreateClusterEx": true, "CreateDatacenter": true, "CreateFolder": true, "CreateStoragePod": true,
 	"PlaceVm": true, "PlaceVmsXCluster": true, "RecommendDatastores": true, "DatastoreEnterMaintenanceMode": true,
 	"DestroyDatastore": true, "RefreshDatastore": true, "RefreshDatastoreStorageInfo": true, "UpdateOptions": true,

@@ -88,6 +88,9 @@ func TestNoRequestBreaksTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
+	if err := v.SnapshotVM("node-2", "s"); err != nil {
+		t.Fatal(err)
+	}
 	s := v.sessions.open(parsePrincipal(v.cfg.User), v.cfg.User, "", "", "")
 	panicked := map[string]int{}
 	calls, rounds := 0, 8

@@ -44,6 +44,7 @@ type inventory struct {
 	nodeOf     map[ref]string                         // VMs of nodes
 	byUUID     map[string][]*simulator.VirtualMachine // by BIOS uuid, which copies may share
 	made       int                                    // VMs that administrators made so far
+	points     int                                    // snapshots of VMs so far
 	shelf      map[string]shelved                     // VMs that are not registered, by the path of their file
 }
 

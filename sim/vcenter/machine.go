@@ -79,6 +79,30 @@ func (m *machine) power(ctx *simulator.Context, to types.VirtualMachinePowerStat
 		}
 		return &types.InvalidPowerState{RequestedState: want, ExistingState: is}
 	}
+	if fault := m.connected(); fault != nil {
+		return fault
+	}
+	if to == types.VirtualMachinePowerStatePoweredOn {
+		if h, ok := m.v.vim.Get(*m.Runtime.Host).(*simulator.HostSystem); ok {
+			if fault := m.v.takesVM(ctx, h, ""); fault != nil {
+				return fault
+			}
+		}
+	}
+	m.powered(ctx, to)
+	return nil
+}
+
+// connected says whether vCenter can reach the VM's host; the VM is locked.
+func (m *machine) connected() types.BaseMethodFault {
+	if s := m.Runtime.ConnectionState; s != "" && s != types.VirtualMachineConnectionStateConnected {
+		return &types.HostNotConnected{}
+	}
+	return nil
+}
+
+// powered notes a power state; the VM is locked by ctx.
+func (m *machine) powered(ctx *simulator.Context, to types.VirtualMachinePowerState) {
 	changes := []types.PropertyChange{{Name: "runtime.powerState", Val: to}, {Name: "summary.runtime.powerState", Val: to}}
 	state := "notRunning"
 	if to == types.VirtualMachinePowerStatePoweredOn {
@@ -88,7 +112,7 @@ func (m *machine) power(ctx *simulator.Context, to types.VirtualMachinePowerStat
 	}
 	changes = append(changes, types.PropertyChange{Name: "guest.guestState", Val: state})
 	ctx.Update(m.VirtualMachine, changes)
-	return nil
+	m.v.stir.beat()
 }
 
 // remove takes the VM out of the inventory; the VM is locked by ctx. It says
@@ -106,6 +130,7 @@ func (m *machine) remove(ctx *simulator.Context) (node string, fault types.BaseM
 	for _, s := range snapshotsOf(m.Snapshot) {
 		v.vim.Remove(ctx, s)
 	}
+	v.stir.beat()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.unindex(m.VirtualMachine, m.Config.Uuid), nil

@@ -312,8 +312,7 @@ func (e *edit) add(n int32, s *types.VirtualDeviceConfigSpec) types.BaseMethodFa
 		card := x.GetVirtualEthernetCard()
 		d.ControllerKey, base = pciController, firstNIC
 		if card.MacAddress == "" {
-			id := identity(e.v.cfg.Seed, "mac", fmt.Sprintf("%s/%d", e.seed, len(e.devices)))
-			card.AddressType, card.MacAddress = "assigned", fmt.Sprintf("00:50:56:%02x:%02x:%02x", id[0]&0x3f|0x80, id[1], id[2])
+			macOf(identity(e.v.cfg.Seed, "mac", fmt.Sprintf("%s/%d", e.seed, len(e.devices))), card)
 		}
 		if card.Connectable == nil {
 			card.Connectable = &types.VirtualDeviceConnectInfo{StartConnected: true, AllowGuestControl: true, Connected: true}
@@ -643,6 +642,11 @@ func sharingOf(b *types.VirtualDiskFlatVer2BackingInfo) string {
 		return string(types.VirtualDiskSharingSharingNone)
 	}
 	return b.Sharing
+}
+
+// macOf gives a network card an address of VMware's range.
+func macOf(id [16]byte, card *types.VirtualEthernetCard) {
+	card.AddressType, card.MacAddress = "assigned", fmt.Sprintf("00:50:56:%02x:%02x:%02x", id[0]&0x3f|0x80, id[1], id[2])
 }
 
 // freeKey is the first key from base on that no device has.

@@ -19,6 +19,7 @@ import (
 type shelved struct {
 	config    *types.VirtualMachineConfigInfo
 	node      string // that it was, or ""
+	at        place
 	snapshots *types.VirtualMachineSnapshotInfo
 	points    map[ref]*vmSnapshot // the snapshots' own objects
 }
@@ -60,6 +61,8 @@ func (m *machine) UnregisterVM(ctx *simulator.Context, _ *types.UnregisterVM) so
 // detached.
 func (m *machine) unregister(ctx *simulator.Context) types.BaseMethodFault {
 	s := shelved{config: m.Config, snapshots: m.Snapshot, points: map[ref]*vmSnapshot{}}
+	s.at = place{folder: *m.Parent, pool: *m.ResourcePool}
+	s.at.host, _ = m.v.vim.Get(*m.Runtime.Host).(*simulator.HostSystem)
 	for _, r := range snapshotsOf(m.Snapshot) {
 		if p, ok := m.v.vim.Get(r).(*vmSnapshot); ok {
 			s.points[r] = p

@@ -234,3 +234,125 @@ func TestAttachSpec(t *testing.T) {
 		t.Errorf("disk %+v", d)
 	}
 }
+
+// attachSpecIndependent leaves a disk out of snapshots of its VM.
+var attachSpecIndependent = cnstypes.CnsVolumeAttachDetachSpec{DiskMode: string(types.VirtualDiskModeIndependent_persistent)}
+
+// TestRow37AttachToVMThatIsGone, TestRow40DetachFromVMThatIsGone and
+// TestRow42NodeRemoved: the reference is of nothing, and the uuid finds nothing.
+func TestRow37AttachToVMThatIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vcenter.Config{})
+	vm, id := r.node("node-1"), r.volume("pvc-1")
+	r.ok(r.v.DeleteVM("node-1"))
+	_, err := r.attach(r.ctx, id, vm.Reference())
+	r.refused(err, "ManagedObjectNotFound")
+}
+
+func TestRow40DetachFromVMThatIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vcenter.Config{})
+	vm, id := r.node("node-1"), r.volume("pvc-1")
+	r.plugged(id, vm)
+	r.ok(r.v.DeleteVM("node-1"))
+	r.refused(r.detach(r.ctx, id, vm.Reference()), "ManagedObjectNotFound")
+	r.plugged(id, r.node("node-2"))
+}
+
+func TestRow42NodeRemoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vcenter.Config{})
+	uuid := r.v.VMUUID("node-1")
+	r.ok(r.v.DeleteVM("node-1"))
+	found, err := object.NewSearchIndex(r.Client.Client).FindByUuid(r.ctx, nil, uuid, true, nil)
+	if err != nil || found != nil {
+		t.Errorf("found %v, %v", found, err)
+	}
+}
+
+// TestRow44DetachWhileHostIsDisconnected, and TestRow66HostDown: vCenter can do
+// nothing to the VMs of a host that it has no connection to.
+func TestRow44DetachWhileHostIsDisconnected(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vcenter.Config{})
+	vm, id := r.node("node-1"), r.volume("pvc-1")
+	r.plugged(id, vm)
+	h, err := r.finder().HostSystem(r.ctx, r.v.HostOf("node-1"))
+	r.ok(err)
+	r.ok(r.done(h.Disconnect(r.ctx)))
+	r.refused(r.detach(r.ctx, id, vm.Reference()), "CnsFault", "HostNotConnected")
+	if s := r.props(vm).Runtime.ConnectionState; s != types.VirtualMachineConnectionStateDisconnected {
+		t.Errorf("the VM is %s", s)
+	}
+	r.refused(r.done(vm.PowerOff(r.ctx)), "HostNotConnected")
+	r.refused(r.done(h.Disconnect(r.ctx)), "InvalidState")
+	r.ok(r.done(h.Reconnect(r.ctx, nil, nil)))
+	r.ok(r.detach(r.ctx, id, vm.Reference()))
+}
+
+func TestRow66HostDown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vcenter.Config{})
+	a, b, id := r.node("node-1"), r.node("node-2"), r.volume("pvc-1")
+	host := r.v.HostOf("node-1")
+	if host == r.v.HostOf("node-2") {
+		t.Fatal("the nodes are on one host")
+	}
+	r.ok(r.v.HostFail(host))
+	_, err := r.attach(r.ctx, id, a.Reference())
+	r.refused(err, "CnsFault", "HostNotConnected")
+	r.plugged(id, b) // the other host is well
+	r.refused(r.v.MoveVM("node-2", host), "HostNotConnected")
+	// With the last host that mounts it, a datastore is out of reach.
+	r.ok(r.v.HostFail(r.v.HostOf("node-2")))
+	_, err = r.create(r.ctx, "pvc-2")
+	if err == nil {
+		t.Error("a volume on a datastore that nobody reaches")
+	}
+	for _, h := range r.v.Hosts() {
+		r.ok(r.v.HostReconnect(h))
+	}
+	r.volume("pvc-3")
+	r.ok(r.detach(r.ctx, id, b.Reference()))
+}
+
+// TestHostMaintenance: without DRS a host waits until its VMs are gone.
+func TestHostMaintenance(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vcenter.Config{})
+	f := r.finder()
+	from, to := r.v.HostOf("node-1"), r.v.HostOf("node-2")
+	h, err := f.HostSystem(r.ctx, from)
+	r.ok(err)
+	mode := func() bool {
+		var m mo.HostSystem
+		r.ok(h.Properties(r.ctx, h.Reference(), []string{"runtime.inMaintenanceMode"}, &m))
+		return m.Runtime.InMaintenanceMode
+	}
+	r.refused(r.v.HostMaintenance(from, true), "InvalidState")
+	task, err := h.EnterMaintenanceMode(r.ctx, 0, false, nil)
+	r.ok(err)
+	if mode() {
+		t.Error("in maintenance mode with a VM that runs")
+	}
+	r.ok(r.v.MoveVM("node-1", to))
+	r.ok(task.WaitEx(r.ctx))
+	if !mode() {
+		t.Error("not in maintenance mode")
+	}
+	r.refused(r.v.MoveVM("node-1", from), "InvalidHostState")
+	r.ok(r.done(h.ExitMaintenanceMode(r.ctx, 0)))
+	r.refused(r.done(h.ExitMaintenanceMode(r.ctx, 0)), "InvalidState")
+	r.ok(r.v.MoveVM("node-1", from))
+	// A VM that is off may stay, but not start there. The task can be cancelled.
+	task, err = h.EnterMaintenanceMode(r.ctx, 0, false, nil)
+	r.ok(err)
+	r.ok(task.Cancel(r.ctx))
+	r.refused(r.done(task, nil), "RequestCanceled")
+	vm := r.node("node-1")
+	r.ok(r.done(vm.PowerOff(r.ctx)))
+	r.ok(r.v.HostMaintenance(from, true))
+	r.refused(r.done(vm.PowerOn(r.ctx)), "InvalidHostState")
+	r.ok(r.v.HostMaintenance(from, false))
+	r.ok(r.done(vm.PowerOn(r.ctx)))
+}

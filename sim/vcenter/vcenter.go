@@ -276,6 +276,7 @@ type VCenter struct {
 	}
 	closing sync.Once
 
+	stir   pulse      // beats when a VM moves, changes its power or goes
 	adding sync.Mutex // AddVM runs one at a time
 	// mu guards inv. It may be taken with a VM locked, and other objects may be
 	// locked under it; it is never held across a wait.

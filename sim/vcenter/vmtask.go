@@ -20,29 +20,60 @@ func (m *machine) start(rc *simulator.Context, op string, work vmWork) ref {
 	return m.v.startTaskAt(rc, op, m.Self, m.Name, false, work)
 }
 
+// occupied starts a task that has the VM for itself while it runs: CNS and
+// other tasks get TaskInProgress meanwhile, however long it takes.
+func (m *machine) occupied(rc *simulator.Context, op string, cancelable bool, work vmWork) ref {
+	j, self := m.v.job(op, m.Self, m.Name, cancelable, work)
+	release := func() {}
+	j.Before = func(ctx context.Context) error {
+		t := <-self
+		self <- t
+		r, fault := m.v.face.Occupy(ctx, m.Self, t)
+		if fault != nil {
+			return taskFault(fault)
+		}
+		release = r
+		return nil
+	}
+	j.After = func() { release() }
+	t := m.v.tasks.Start(rc, j)
+	self <- t
+	return t
+}
+
 // startTaskAt starts a task on an object.
 func (v *VCenter) startTaskAt(rc *simulator.Context, op string, entity ref, name string, cancelable bool, work vmWork) ref {
+	j, self := v.job(op, entity, name, cancelable, work)
+	t := v.tasks.Start(rc, j)
+	self <- t
+	return t
+}
+
+// job is a task that learns its own reference from a channel.
+func (v *VCenter) job(op string, entity ref, name string, cancelable bool, work vmWork) (j task.Job, self chan ref) {
 	id := strings.TrimSuffix(strings.TrimSuffix(op, "_Task"), "VM")
-	j := task.Job{
+	j = task.Job{
 		Call: task.Call{Op: op}, Entity: entity, EntityName: name, Name: op,
 		DescriptionID: entity.Type + "." + lower(id), Cancelable: cancelable,
 	}
 	if entity.Type == "VirtualMachine" {
 		j.VM = entity.Value
 	}
-	self := make(chan ref, 1)
+	self = make(chan ref, 1)
 	j.Work = func(ctx context.Context, c *simulator.Context) (types.AnyType, error) {
 		t := <-self
-		self <- t // for a work that is run twice
+		self <- t
 		result, f := work(ctx, c, t)
 		if f != nil {
-			return nil, &task.Error{Fault: &types.LocalizedMethodFault{Fault: f, LocalizedMessage: textOf(f)}}
+			return nil, taskFault(f)
 		}
 		return result, nil
 	}
-	t := v.tasks.Start(rc, j)
-	self <- t
-	return t
+	return j, self
+}
+
+func taskFault(f types.BaseMethodFault) error {
+	return &task.Error{Fault: &types.LocalizedMethodFault{Fault: f, LocalizedMessage: textOf(f)}}
 }
 
 // ownMethods are those of vcsim's objects that are answered here instead, by
@@ -50,11 +81,20 @@ func (v *VCenter) startTaskAt(rc *simulator.Context, op string, entity ref, name
 // vcsim task has nothing under it that would catch a panic, so no other method
 // ending in _Task is ever called by a request.
 var ownMethods = map[string]map[string]bool{
-	"VirtualMachine": {
-		"PowerOnVM_Task": true, "PowerOffVM_Task": true, "SuspendVM_Task": true, "ResetVM_Task": true, "Destroy_Task": true, "UnregisterVM": true,
-		"ReconfigVM_Task": true, "AttachDisk_Task": true, "DetachDisk_Task": true,
-	},
-	"Folder": {"CreateVM_Task": true, "RegisterVM_Task": true},
+	"VirtualMachine": set("PowerOnVM_Task", "PowerOffVM_Task", "SuspendVM_Task", "ResetVM_Task", "ShutdownGuest", "RebootGuest", "StandbyGuest",
+		"Destroy_Task", "UnregisterVM", "Rename_Task", "ReconfigVM_Task", "MigrateVM_Task", "RelocateVM_Task", "CloneVM_Task", "AttachDisk_Task", "DetachDisk_Task",
+		"CreateSnapshot_Task", "CreateSnapshotEx_Task", "RevertToCurrentSnapshot_Task", "RemoveAllSnapshots_Task"),
+	"VirtualMachineSnapshot": set("RemoveSnapshot_Task", "RevertToSnapshot_Task", "RenameSnapshot"),
+	"Folder":                 set("CreateVM_Task", "RegisterVM_Task"),
+	"HostSystem":             set("EnterMaintenanceMode_Task", "ExitMaintenanceMode_Task", "DisconnectHost_Task", "ReconnectHost_Task"),
+}
+
+func set(names ...string) map[string]bool {
+	m := make(map[string]bool, len(names))
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
 }
 
 // ownReceiver is what answers a method of ownMethods.
@@ -65,6 +105,10 @@ func (v *VCenter) ownReceiver(this ref, method string) mo.Reference {
 	switch o := v.vim.Get(this).(type) {
 	case *simulator.VirtualMachine:
 		return &machine{VirtualMachine: o, v: v}
+	case *vmSnapshot:
+		return o
+	case *simulator.HostSystem:
+		return &host{HostSystem: o, v: v}
 	case *simulator.Folder:
 		return &vmFolder{Folder: o, v: v}
 	}

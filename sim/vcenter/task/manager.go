@@ -65,7 +65,11 @@ type Job struct {
 	DescriptionID string
 	// Cancelable tasks end when a client cancels them: the context of Work ends.
 	Cancelable bool
-	Work       Work
+	// Before, where set, is called first, before holds and latency: it takes what
+	// the task needs for itself all the time that it runs. An error ends the task;
+	// After is called then too.
+	Before func(ctx context.Context) error
+	Work   Work
 	// Failed makes the result of a task that succeeds although a fault was found
 	// for what it was about, as CNS reports most refusals; nil: there is none.
 	Failed func(*vim.LocalizedMethodFault) vim.AnyType

@@ -112,6 +112,11 @@ func (m *Manager) outcome(ctx context.Context, t *object) (result vim.AnyType, e
 			result, err = nil, &Error{&vim.LocalizedMethodFault{Fault: &vim.SystemError{Reason: fmt.Sprint(p)}, LocalizedMessage: textSystemError + fmt.Sprint(p)}}
 		}
 	}()
+	if t.job.Before != nil {
+		if err := t.job.Before(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := m.stop(ctx, t); err != nil {
 		return nil, err
 	}
