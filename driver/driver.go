@@ -233,7 +233,7 @@ func (d *Driver) Run(ctx context.Context) (err error) {
 			return err
 		}
 		// What the backend has under way must be able to end after ctx has.
-		b, err := vsphere.New(context.WithoutCancel(ctx), vsphere.Options{
+		b, err := vsphere.NewSeveral(context.WithoutCancel(ctx), vsphere.Options{
 			Config: *d.cfg.VSphere, ConfigFile: d.cfg.ConfigFile, Getenv: d.cfg.Getenv, Watch: d.cfg.Watch,
 			Dial: d.cfg.Dial, Records: records, Log: d.log, Registerer: registry,
 		})

@@ -18,18 +18,20 @@ import (
 	"github.com/csilab/csilab/driver/vsphere"
 	"github.com/csilab/csilab/sim/hop"
 	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/vcenter"
+	core "github.com/csilab/csilab/sim/vcenter/cns"
 )
 
 // clusterID marks the volumes that the lab's driver made.
 const clusterID = "csilab"
 
-// admin does something as an administrator of the vCenter.
-func (l *Lab) admin(ctx context.Context, do func(context.Context, *cns.Client) (*object.Task, error)) (cnstypes.BaseCnsVolumeOperationResult, error) {
-	conf, err := vsphere.ParseConfig([]byte(l.vc.Conf(clusterID)), nil)
+// admin does something as an administrator of a vCenter.
+func (l *Lab) admin(ctx context.Context, on *vcenter.VCenter, do func(context.Context, *cns.Client) (*object.Task, error)) (cnstypes.BaseCnsVolumeOperationResult, error) {
+	conf, err := vsphere.ParseConfig([]byte(on.Conf(clusterID)), nil)
 	if err != nil {
 		return nil, err
 	}
-	sc := soap.NewClient(l.vc.URL(), true)
+	sc := soap.NewClient(on.URL(), true)
 	sc.UserAgent = "csilab/admin" // how the ledger names it
 	sc.DefaultTransport().Proxy = nil
 	sc.DefaultTransport().DialContext = l.net.DialContext
@@ -67,14 +69,14 @@ func (l *Lab) admin(ctx context.Context, do func(context.Context, *cns.Client) (
 	return batch.VolumeResults[0], nil
 }
 
-// MakeVolume makes a volume in CNS by hand: no driver and no Kubernetes object
+// MakeVolume makes a volume in the first vCenter's CNS by hand: no driver and no Kubernetes object
 // knows it. It returns the volume's id.
 func (l *Lab) MakeVolume(ctx context.Context, name, size string) (string, error) {
 	q, err := resource.ParseQuantity(size)
 	if err != nil {
 		return "", fmt.Errorf("size %q: %w", size, err)
 	}
-	r, err := l.admin(ctx, func(ctx context.Context, c *cns.Client) (*object.Task, error) {
+	r, err := l.admin(ctx, l.vc, func(ctx context.Context, c *cns.Client) (*object.Task, error) {
 		return c.CreateVolume(ctx, []cnstypes.CnsVolumeCreateSpec{{
 			Name: name, VolumeType: string(cnstypes.CnsVolumeTypeBlock),
 			Metadata: cnstypes.CnsVolumeMetadata{ContainerCluster: cnstypes.CnsContainerCluster{
@@ -90,7 +92,13 @@ func (l *Lab) MakeVolume(ctx context.Context, name, size string) (string, error)
 
 // RemoveVolume deletes a volume in CNS by hand, with its disk.
 func (l *Lab) RemoveVolume(ctx context.Context, id string) error {
-	_, err := l.admin(ctx, func(ctx context.Context, c *cns.Client) (*object.Task, error) {
+	on := l.vc
+	for _, s := range l.vcs {
+		if slices.ContainsFunc(s.Volumes(), func(v core.Volume) bool { return v.ID == id }) {
+			on = s.VCenter
+		}
+	}
+	_, err := l.admin(ctx, on, func(ctx context.Context, c *cns.Client) (*object.Task, error) {
 		return c.DeleteVolume(ctx, []cnstypes.CnsVolumeId{{Id: id}}, true)
 	})
 	if err != nil {
@@ -102,12 +110,12 @@ func (l *Lab) RemoveVolume(ctx context.Context, id string) error {
 // OnBackend says whether the backend has a volume, or a snapshot as its
 // handle names it.
 func (l *Lab) OnBackend(id string) bool {
-	for _, v := range l.vc.Volumes() {
+	for _, v := range l.volumes() {
 		if v.ID == id {
 			return true
 		}
 	}
-	for _, s := range l.vc.Snapshots() {
+	for _, s := range l.snapshots() {
 		if s.Volume+"+"+s.ID == id {
 			return true
 		}
@@ -126,12 +134,14 @@ func (l *Lab) FreeSpace(ctx context.Context) (int64, error) {
 	return r.GetAvailableCapacity(), err
 }
 
-// RotatePassword changes the vCenter's password and ends all sessions. The
+// RotatePassword changes the password of all vCenters and ends all sessions. The
 // driver gets to know the new one when it is started anew, as a deployment
 // whose secret has changed.
 func (l *Lab) RotatePassword(password string) {
-	l.vc.SetPassword(password)
-	l.vc.KillSessions()
+	for _, s := range l.vcs {
+		s.SetPassword(password)
+		s.KillSessions()
+	}
 }
 
 // PullDisk takes the disk of a claim's volume off a node's VM by hand and
@@ -142,12 +152,12 @@ func (l *Lab) PullDisk(ctx context.Context, node, pvc string) error {
 		return fmt.Errorf("no node %q", node)
 	}
 	serial := ""
-	for _, d := range l.vc.Disks()[n.uuid] {
+	for _, d := range n.vc.Disks()[n.uuid] {
 		if d.VolumeID == id {
 			serial = d.DiskUUID
 		}
 	}
-	if err := l.vc.PullDisk(node, id); err != nil {
+	if err := n.vc.PullDisk(node, id); err != nil {
 		return err
 	}
 	return l.poll(ctx, fmt.Sprintf("%s has lost the disk of %s", node, pvc), func() (string, bool) {

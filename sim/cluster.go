@@ -42,6 +42,9 @@ func (l *Lab) createBasics(ctx context.Context) error {
 		if n.Zone != "" {
 			labels[corev1.LabelTopologyZone] = n.Zone
 		}
+		if n.Region != "" {
+			labels[corev1.LabelTopologyRegion] = n.Region
+		}
 		if err := admin.Create(ctx, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
 			Spec:       corev1.NodeSpec{ProviderID: "vsphere://" + n.uuid},
@@ -61,7 +64,7 @@ func (l *Lab) startControlPlane() error {
 	if l.opts.Timers == "real" {
 		timers, set = kube.RealTimers(), sidecar.Real()
 	}
-	if len(l.opts.Zones) > 0 && !l.opts.TopologyGateOff {
+	if l.hasZones() && !l.opts.TopologyGateOff {
 		set.Provisioner.Topology = true
 	}
 	for name, run := range kube.Components(kube.Config{Store: l.store, Timers: timers, Log: l.log}) {
@@ -95,12 +98,15 @@ func (l *Lab) controllerSocket() string {
 // startController starts the driver's controller service.
 func (l *Lab) startController() {
 	l.supervise("driver-controller", func() (*incarnation, error) {
-		conf, err := vsphere.ParseConfig([]byte(l.vc.Conf(clusterID)), nil)
+		conf, err := vsphere.ParseConfig([]byte(l.conf()), nil)
 		if err != nil {
 			return nil, fmt.Errorf("the vCenter's own configuration: %w", err)
 		}
 		if l.opts.Bubble {
 			conf.VCenter.Scheme = "http" // TLS has nothing to protect in memory
+			for i := range conf.Others {
+				conf.Others[i].Scheme = "http"
+			}
 		}
 		fn := transport.NewFenced(l.net)
 		records := &fencedRecords{Store: l.records}

@@ -34,7 +34,7 @@ func (l *Lab) BackendSize(ctx context.Context, pvc, size string) error {
 	}
 	id := l.VolumeID(pvc)
 	return l.poll(ctx, fmt.Sprintf("the volume of %s has %s on the backend", pvc, size), func() (string, bool) {
-		for _, v := range l.vc.Volumes() {
+		for _, v := range l.volumes() {
 			if v.ID == id {
 				return fmt.Sprintf("it has %d MiB", v.CapacityMB), v.CapacityMB<<20 == q.Value()
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/csilab/csilab/kubeletsim/registrar"
 	"github.com/csilab/csilab/sim/host"
 	"github.com/csilab/csilab/sim/transport"
+	"github.com/csilab/csilab/sim/vcenter"
 )
 
 const (
@@ -31,9 +32,10 @@ const (
 // Node is a node of a lab: a VM with an operating system, a kubelet, a
 // registrar and the driver's node service.
 type Node struct {
-	Name, Zone string
+	Name, Zone, Region string
 
 	lab     *Lab
+	vc      *vcenter.VCenter // that has its VM
 	uuid    string
 	host    host.Host
 	net     transport.Network
@@ -47,11 +49,10 @@ type Node struct {
 	forgotten bool // its leftovers are nobody's business any more
 }
 
-func (l *Lab) newNode(ctx context.Context, name string, i int) (*Node, error) {
-	n := &Node{Name: name, lab: l, uuid: l.vc.VMUUID(name), images: map[string]plugged{}, changed: make(chan struct{})}
-	if z := l.opts.Zones; len(z) > 0 {
-		n.Zone = z[i%len(z)]
-	}
+func (l *Lab) newNode(ctx context.Context, p placed, i int) (*Node, error) {
+	name := p.name
+	n := &Node{Name: name, lab: l, vc: p.vc, uuid: p.vc.VMUUID(name), images: map[string]plugged{}, changed: make(chan struct{})}
+	n.Zone, n.Region = p.vc.Topology(name)
 	switch {
 	case l.opts.Bubble:
 		m := transport.NewMemory()
@@ -81,10 +82,16 @@ func (l *Lab) newNode(ctx context.Context, name string, i int) (*Node, error) {
 // writeTopology does what the syncer does upstream: it tells the node its
 // segments, from the tags above its VM.
 func (n *Node) writeTopology() error {
-	if n.Zone == "" {
+	if n.Zone == "" && n.Region == "" {
 		return nil
 	}
-	return n.host.WriteFile(topologyFile, []byte(fmt.Sprintf("topology.csi.vmware.com/k8s-zone=%q\n", n.Zone)), 0o644)
+	var b strings.Builder
+	for _, t := range [][2]string{{"k8s-zone", n.Zone}, {"k8s-region", n.Region}} {
+		if t[1] != "" {
+			fmt.Fprintf(&b, "topology.csi.vmware.com/%s=%q\n", t[0], t[1])
+		}
+	}
+	return n.host.WriteFile(topologyFile, []byte(b.String()), 0o644)
 }
 
 // start starts kubelet, registrar and driver under supervision.
@@ -161,7 +168,7 @@ func (n *Node) driverConfig() driver.Config {
 	if n.lab.opts.Timers == "fast" {
 		c.DeviceWait = 3 * time.Second
 	}
-	if n.Zone != "" {
+	if n.Zone != "" || n.Region != "" {
 		c.TopologyFile = topologyFile
 	}
 	return c
@@ -383,13 +390,13 @@ func (l *Lab) PowerOff(_ context.Context, node string) error {
 	if err := n.host.PowerOff(); err != nil {
 		return err
 	}
-	return l.vc.PowerOff(node)
+	return n.vc.PowerOff(node)
 }
 
 // PowerOn boots a node again.
 func (l *Lab) PowerOn(_ context.Context, node string) error {
 	n := l.node(node)
-	if err := l.vc.PowerOn(node); err != nil {
+	if err := n.vc.PowerOn(node); err != nil {
 		return err
 	}
 	if err := n.host.PowerOn(); err != nil {
@@ -418,7 +425,7 @@ func (l *Lab) DestroyVM(_ context.Context, node string) error {
 	if err := n.host.PowerOff(); err != nil {
 		return err
 	}
-	return l.vc.DeleteVM(node)
+	return n.vc.DeleteVM(node)
 }
 
 // StopKubelet stops a node's kubelet and keeps it down.

@@ -71,7 +71,7 @@ func (l *Lab) promised(e ledger.Entry) {
 	switch e.Op {
 	case "ControllerUnpublishVolume":
 		p.Subject = e.Volume + " on " + e.Node
-		for vm, disks := range l.vc.Disks() {
+		for vm, disks := range l.vmDisks() {
 			for _, d := range disks {
 				if d.VolumeID == e.Volume && vm == e.Node {
 					p.StillThere = "its disk " + d.DiskUUID + " is still on the VM"
@@ -80,14 +80,14 @@ func (l *Lab) promised(e ledger.Entry) {
 		}
 	case "DeleteVolume":
 		p.Subject = e.Volume
-		for _, v := range l.vc.Volumes() {
+		for _, v := range l.volumes() {
 			if v.ID == e.Volume {
 				p.StillThere = "the volume is still there"
 			}
 		}
 	case "DeleteSnapshot":
 		p.Subject = e.Snapshot
-		for _, s := range l.vc.Snapshots() {
+		for _, s := range l.snapshots() {
 			if s.Volume+"+"+s.ID == e.Snapshot {
 				p.StillThere = "the snapshot is still there"
 			}

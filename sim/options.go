@@ -22,6 +22,10 @@ type Options struct {
 	Seed uint64
 	// Nodes is how many there are; 0 means 2. They are named node-1, node-2, …
 	Nodes int
+	// VCenters, with their nodes; none means one with Nodes and Zones. What is
+	// given here takes the place of Nodes, Zones and FreeSlots. Several need
+	// zones: the driver places volumes on them by topology.
+	VCenters []VCenter
 	// Zones are given to the nodes in turn; none means no topology.
 	Zones []string
 	// Host is real (root on Linux), memory or auto ("": auto).
@@ -68,7 +72,12 @@ func (o Options) WithDefaults() Options {
 	if o.Seed == 0 {
 		o.Seed = 1
 	}
-	if o.Nodes == 0 {
+	if len(o.VCenters) > 0 {
+		o.Nodes, o.Zones, o.FreeSlots = 0, nil, 0
+		for _, v := range o.VCenters {
+			o.Nodes += len(v.Nodes)
+		}
+	} else if o.Nodes == 0 {
 		o.Nodes = 2
 	}
 	if o.Bubble {
@@ -97,7 +106,7 @@ func (o Options) WithDefaults() Options {
 
 func (o Options) validate() error {
 	switch {
-	case o.Nodes < 1:
+	case o.Nodes < 1 && len(o.VCenters) == 0:
 		return fmt.Errorf("Options.Nodes is %d, allowed are 1 and more", o.Nodes)
 	case o.Host != "real" && o.Host != "memory":
 		return fmt.Errorf("Options.Host is %q, allowed are real, memory, auto", o.Host)
@@ -108,7 +117,7 @@ func (o Options) validate() error {
 	case o.FreeSlots < 0:
 		return fmt.Errorf("Options.FreeSlots is %d, allowed are 0 and more", o.FreeSlots)
 	}
-	return nil
+	return o.validateVCenters()
 }
 
 // Preflight says whether this machine can run a lab with these options; the

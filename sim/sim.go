@@ -48,7 +48,9 @@ type Lab struct {
 
 	in      *fault.Interceptor
 	disks   *mutableDisks
-	vc      *vcenter.VCenter
+	vc      *vcenter.VCenter // the first
+	vcs     []site
+	placed  []placed
 	store   *store.Store
 	user    *store.Client
 	net     transport.Network // of the control plane and the vCenter
@@ -133,11 +135,11 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	l.disks = &mutableDisks{Store: store0}
 	l.store = store.New(o.Seed, l.in)
 	l.user = l.store.Client("user")
-	if err := l.startVCenter(ctx); err != nil {
+	if err := l.startVCenters(ctx); err != nil {
 		return nil, err
 	}
-	for i := range o.Nodes {
-		n, err := l.newNode(ctx, fmt.Sprintf("node-%d", i+1), i)
+	for i, p := range l.placed {
+		n, err := l.newNode(ctx, p, i)
 		if n != nil {
 			l.nodes = append(l.nodes, n) // also half made: Close takes it down
 		}
@@ -157,46 +159,6 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	}
 	return l, nil
 }
-
-func (l *Lab) startVCenter(ctx context.Context) error {
-	cfg := vcenter.Config{
-		Seed: l.opts.Seed, Disks: l.disks, Hardware: hardware{l}, In: l.in, Component: "driver-controller",
-		TLS: !l.opts.Bubble, Log: l.log,
-	}
-	for i := range l.opts.Nodes {
-		n := vcenter.Node{Name: fmt.Sprintf("node-%d", i+1), OtherDisks: l.otherDisks()}
-		if z := l.opts.Zones; len(z) > 0 {
-			n.Zone = z[i%len(z)]
-		}
-		cfg.Nodes = append(cfg.Nodes, n)
-	}
-	if z := l.opts.Zones; len(z) > 0 {
-		for _, zone := range slices.Compact(slices.Sorted(slices.Values(z))) {
-			cfg.Datastores = append(cfg.Datastores, vcenter.Datastore{Name: "datastore-" + zone, Zones: []string{zone}})
-		}
-	}
-	if l.opts.Bubble {
-		lis, err := l.net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		cfg.Listener = lis
-	}
-	var err error
-	// It lives until Close: ctx bounds the start of the lab only.
-	l.vc, err = vcenter.New(context.WithoutCancel(ctx), cfg)
-	return err
-}
-
-func (l *Lab) otherDisks() int {
-	if l.opts.FreeSlots == 0 {
-		return 0
-	}
-	return max(0, driver.DefaultMaxVolumes-l.opts.FreeSlots)
-}
-
-// VCenter is the lab's vCenter.
-func (l *Lab) VCenter() *vcenter.VCenter { return l.vc }
 
 // Options are the lab's, defaults filled in.
 func (l *Lab) Options() Options { return l.opts }
@@ -273,8 +235,8 @@ func (l *Lab) Close() error {
 		c.stop()
 	}
 	l.wg.Wait()
-	if l.vc != nil {
-		l.vc.Close()
+	for _, v := range l.vcs {
+		v.Close()
 	}
 	var errs []error
 	for _, n := range l.nodes {

@@ -58,13 +58,13 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 		}
 		w.Pods = append(w.Pods, pod)
 	}
-	for _, v := range l.vc.Volumes() {
+	for _, v := range l.volumes() {
 		w.Volumes = append(w.Volumes, invariant.Volume{ID: v.ID, Name: v.Name, Unmanaged: v.Metadata.Cluster.ID != clusterID, Retained: l.isRetained(v.ID)})
 	}
-	for _, s := range l.vc.Snapshots() {
+	for _, s := range l.snapshots() {
 		w.Snapshots = append(w.Snapshots, invariant.Snapshot{ID: s.Volume + "+" + s.ID, VolumeID: s.Volume, Retained: l.isRetained(s.Volume + "+" + s.ID)})
 	}
-	disks := l.vc.Disks()
+	disks := l.vmDisks()
 	for _, n := range l.nodes {
 		n.mu.Lock()
 		node := invariant.Node{Name: n.Name, Fenced: n.off || n.forgotten}
@@ -82,8 +82,10 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 	l.seen.mu.Unlock()
 	// Each life of the driver may have one session: a killed one can't log out,
 	// its session stays until it idles out.
-	if n, lives := l.vc.Sessions("driver-controller"), l.Starts("driver-controller"); n > lives {
-		w.Leaks = append(w.Leaks, fmt.Sprintf("the vCenter has %d sessions of the driver, which was started %d times", n, lives))
+	for _, s := range l.vcs {
+		if n, lives := s.Sessions("driver-controller"), l.Starts("driver-controller"); n > lives {
+			w.Leaks = append(w.Leaks, fmt.Sprintf("the vCenter %s has %d sessions of the driver, which was started %d times", s.name, n, lives))
+		}
 	}
 	if quiet {
 		w.Reads = l.readBack(ctx)

@@ -58,6 +58,7 @@ type Backend struct {
 	wg     sync.WaitGroup
 
 	inFlight controller.InFlight
+	several  bool // one of several: its host names it
 
 	mu       sync.Mutex
 	config   Config
@@ -75,7 +76,18 @@ var _ controller.Backend = (*Backend)(nil)
 
 // New returns a backend. It doesn't need the vCenter: the first call logs in.
 // The backend ends with ctx or Close, whichever is first.
+//
+// It serves Config.VCenter only: see NewSeveral.
 func New(ctx context.Context, opt Options) (*Backend, error) {
+	m, err := newMetrics(opt.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("vsphere: %w", err)
+	}
+	return newBackend(ctx, opt, m)
+}
+
+func newBackend(ctx context.Context, opt Options, m *metrics) (*Backend, error) {
+	opt.Config.Others = nil
 	if err := opt.Config.check(); err != nil {
 		return nil, fmt.Errorf("vsphere: %w", err)
 	}
@@ -93,10 +105,6 @@ func New(ctx context.Context, opt Options) (*Backend, error) {
 	def(&opt.Settle, 2*time.Second)
 	def(&opt.CallTimeout, 30*time.Second)
 	def(&opt.LoginBackoff, 5*time.Second)
-	m, err := newMetrics(opt.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("vsphere: %w", err)
-	}
 	b := &Backend{opt: opt, log: opt.Log, records: opt.Records, metrics: m, config: opt.Config}
 	b.life, b.cancel = context.WithCancel(ctx)
 	if opt.Watch != nil && opt.ConfigFile != "" {
@@ -175,7 +183,12 @@ func (b *Backend) follow(changed <-chan struct{}) {
 			b.log.Error("configuration not reloaded", "error", err)
 			continue
 		}
-		b.reconfigure(c)
+		one, ok := c.only(b.conf().VCenter.Host, b.several)
+		if !ok {
+			b.log.Warn("the configuration no longer has this vCenter; vCenters come and go with a restart only", "vcenter", b.conf().VCenter.Host)
+			continue
+		}
+		b.reconfigure(one)
 	}
 }
 

@@ -17,8 +17,11 @@ type Config struct {
 	ClusterID string
 	// Distribution is the Kubernetes distribution, shown in vCenter; optional.
 	Distribution string
-	// VCenter is the one vCenter. Several are not supported.
+	// VCenter is the one vCenter, or the first of several.
 	VCenter VCenter
+	// Others are the further vCenters, up to 4, each with a host of its own.
+	// Volumes are placed on them by topology.
+	Others []VCenter
 	// MaxSnapshots is the limit per volume, 1 to 32. 0 means 3.
 	MaxSnapshots int
 	// QueryLimit is the page size of volume queries, 1 to 10000 (capped at
@@ -59,6 +62,7 @@ const DefaultConfigFile = "/etc/cloud/csi-vsphere.conf"
 const (
 	maxSnapshots = 32 // per virtual disk, vSphere documentation
 	maxQuery     = 1000
+	maxVCenters  = 5 // as upstream's driver takes
 )
 
 // LoadConfig reads the file and the environment that overrides it: VSPHERE_
@@ -84,7 +88,7 @@ func ParseConfig(b []byte, getenv func(string) string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	p := parser{labels: map[string]string{}}
+	p := parser{labels: map[string]string{}, vcs: map[string]*connection{}}
 	for _, e := range es {
 		if err := p.apply(e); err != nil {
 			return Config{}, fmt.Errorf("line %d: %w", e.line, err)
@@ -98,11 +102,17 @@ func ParseConfig(b []byte, getenv func(string) string) (Config, error) {
 	return p.finish()
 }
 
+// connection is a vCenter as far as a section says.
+type connection struct {
+	VCenter
+	insecure *bool
+}
+
 type parser struct {
 	c          Config
 	hosts      []string
-	global, vc VCenter // [Global] holds defaults for [VirtualCenter]
-	insecure   *bool
+	global     connection             // [Global] holds defaults for [VirtualCenter]
+	vcs        map[string]*connection // by host
 	categories []string
 	zone       string
 	region     string
@@ -154,10 +164,7 @@ func (p *parser) apply(e entry) (err error) {
 	case "global":
 		return p.applyGlobal(e)
 	case "virtualcenter":
-		if len(p.hosts) == 0 || p.hosts[len(p.hosts)-1] != e.sub {
-			p.hosts = append(p.hosts, e.sub)
-		}
-		return p.applyVCenter(e)
+		return p.applyVCenter(p.vcenter(e.sub), e)
 	case "labels":
 		switch e.key {
 		case "":
@@ -228,15 +235,24 @@ func (p *parser) applyGlobal(e entry) (err error) {
 	return err
 }
 
-func (p *parser) applyVCenter(e entry) error {
+// vcenter is what is known of a host; a host that is new comes last.
+func (p *parser) vcenter(host string) *connection {
+	if p.vcs[host] == nil {
+		p.hosts = append(p.hosts, host)
+		p.vcs[host] = &connection{VCenter: VCenter{Host: host}}
+	}
+	return p.vcs[host]
+}
+
+func (p *parser) applyVCenter(vc *connection, e entry) error {
 	switch e.key {
 	case "", "targetvsanfileshareclusters", "targetvsanfilesharedatastoreurls", "migration-datastore-url":
 		return nil
 	}
-	return p.connection(&p.vc, e, vcenterKeys)
+	return p.connection(vc, e, vcenterKeys)
 }
 
-func (p *parser) connection(v *VCenter, e entry, allowed string) (err error) {
+func (p *parser) connection(v *connection, e entry, allowed string) (err error) {
 	switch e.key {
 	case "user":
 		v.User = e.value
@@ -247,7 +263,7 @@ func (p *parser) connection(v *VCenter, e entry, allowed string) (err error) {
 	case "insecure-flag":
 		var t bool
 		if t, err = truth(e); err == nil {
-			p.insecure = &t
+			v.insecure = &t
 		}
 	case "ca-file":
 		v.CAFile = e.value
@@ -266,7 +282,20 @@ func (p *parser) connection(v *VCenter, e entry, allowed string) (err error) {
 
 var thumbprintForm = regexp.MustCompile(`^([0-9A-Fa-f]{2}:){19}(([0-9A-Fa-f]{2}:){12})?[0-9A-Fa-f]{2}$`)
 
+// environment overrides what the file says about the one vCenter. Unverified:
+// what upstream's driver does with VSPHERE_ variables and several vCenters;
+// here they are refused.
 func (p *parser) environment(getenv func(string) string) error {
+	one := &connection{}
+	if len(p.hosts) == 1 {
+		one = p.vcs[p.hosts[0]]
+	}
+	several := func(e entry) error {
+		if len(p.hosts) > 1 {
+			return fmt.Errorf("environment %s: which of the %d vCenters it is for is not known", e.key, len(p.hosts))
+		}
+		return nil
+	}
 	set := func(name string, f func(e entry) error) error {
 		v := getenv(name)
 		if v == "" {
@@ -279,14 +308,28 @@ func (p *parser) environment(getenv func(string) string) error {
 		name string
 		f    func(entry) error
 	}{
-		{"VSPHERE_VCENTER", func(e entry) error { p.hosts = []string{e.value}; return nil }},
-		{"VSPHERE_VCENTER_PORT", func(e entry) (err error) { p.vc.Port, err = number(e, 1, 65535); return err }},
-		{"VSPHERE_USER", text(&p.vc.User)},
-		{"VSPHERE_PASSWORD", text(&p.vc.Password)},
-		{"VSPHERE_DATACENTER", func(e entry) error { p.vc.Datacenters = list(e.value); return nil }},
+		{"VSPHERE_VCENTER", func(e entry) error {
+			if len(p.hosts) == 0 { // nothing else names one
+				p.hosts, p.vcs[e.value] = []string{e.value}, one
+			}
+			one.Host = e.value
+			return several(e)
+		}},
+		{"VSPHERE_VCENTER_PORT", func(e entry) (err error) {
+			if one.Port, err = number(e, 1, 65535); err == nil {
+				err = several(e)
+			}
+			return err
+		}},
+		{"VSPHERE_USER", func(e entry) error { one.User = e.value; return several(e) }},
+		{"VSPHERE_PASSWORD", func(e entry) error { one.Password = e.value; return several(e) }},
+		{"VSPHERE_DATACENTER", func(e entry) error { one.Datacenters = list(e.value); return several(e) }},
 		{"VSPHERE_INSECURE", func(e entry) error {
 			t, err := truth(e)
-			p.insecure = &t
+			one.insecure = &t
+			if err == nil {
+				err = several(e)
+			}
 			return err
 		}},
 		{"VSPHERE_LABEL_REGION", text(&p.region)},
@@ -307,30 +350,17 @@ func (p *parser) finish() (Config, error) {
 	switch {
 	case len(p.hosts) == 0:
 		return Config{}, fmt.Errorf(`[VirtualCenter "host"]: section is missing`)
-	case len(p.hosts) > 1:
-		return Config{}, fmt.Errorf("[VirtualCenter %q]: one vCenter is supported, the file has %d", p.hosts[1], len(p.hosts))
+	case len(p.hosts) > maxVCenters:
+		return Config{}, fmt.Errorf("[VirtualCenter %q]: the file has %d vCenters, allowed: up to %d", p.hosts[maxVCenters], len(p.hosts), maxVCenters)
 	}
-	v := p.vc
-	v.Host = p.hosts[0]
-	or := func(a *string, b string) {
-		if *a == "" {
-			*a = b
+	for i, host := range p.hosts {
+		v := p.defaulted(p.vcs[host])
+		if i == 0 {
+			c.VCenter = v
+		} else {
+			c.Others = append(c.Others, v)
 		}
 	}
-	or(&v.User, p.global.User)
-	or(&v.Password, p.global.Password)
-	or(&v.CAFile, p.global.CAFile)
-	or(&v.Thumbprint, p.global.Thumbprint)
-	if v.Port == 0 {
-		v.Port = p.global.Port
-	}
-	if v.Datacenters == nil {
-		v.Datacenters = p.global.Datacenters
-	}
-	if p.insecure != nil {
-		v.Insecure = *p.insecure
-	}
-	c.VCenter = v
 	if p.region != "" {
 		c.Topology = append(c.Topology, Category{Name: p.region})
 	}
@@ -359,8 +389,48 @@ func (p *parser) finish() (Config, error) {
 	return c, c.check()
 }
 
+// defaulted fills in what [Global] says.
+func (p *parser) defaulted(from *connection) VCenter {
+	v, g := from.VCenter, p.global
+	or := func(a *string, b string) {
+		if *a == "" {
+			*a = b
+		}
+	}
+	or(&v.User, g.User)
+	or(&v.Password, g.Password)
+	or(&v.CAFile, g.CAFile)
+	or(&v.Thumbprint, g.Thumbprint)
+	if v.Port == 0 {
+		v.Port = g.Port
+	}
+	if v.Datacenters == nil {
+		v.Datacenters = g.Datacenters
+	}
+	if from.insecure == nil {
+		from.insecure = g.insecure
+	}
+	v.Insecure = from.insecure != nil && *from.insecure
+	return v
+}
+
 // check says what is missing or out of range.
 func (c *Config) check() error {
+	seen := map[string]bool{c.VCenter.Host: true}
+	for _, v := range c.Others {
+		if seen[v.Host] {
+			return fmt.Errorf("[VirtualCenter %q]: given twice", v.Host)
+		}
+		seen[v.Host] = true
+		one := *c
+		one.VCenter, one.Others = v, nil
+		if err := one.check(); err != nil {
+			return err
+		}
+	}
+	if len(c.Others) > 0 && len(c.Topology) == 0 {
+		return fmt.Errorf("[Labels] topology-categories: missing: several vCenters need topology")
+	}
 	switch v := c.VCenter; {
 	case c.ClusterID == "":
 		return fmt.Errorf("[Global] cluster-id: missing, allowed: 1 to 64 characters")

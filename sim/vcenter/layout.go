@@ -206,3 +206,27 @@ func (c Config) categories() (out []string) {
 	}
 	return out
 }
+
+// Topology gives zone and region of a node's VM: the nearest of the tags that
+// the configuration puts on host, cluster and datacenter. Tags that clients
+// attach don't count.
+func (v *VCenter) Topology(node string) (zone, region string) {
+	m, err := v.machineOf(node)
+	if err != nil {
+		return "", ""
+	}
+	var host ref
+	v.internal().WithLock(m.VirtualMachine, func() {
+		if h := m.Runtime.Host; h != nil {
+			host = *h
+		}
+	})
+	for _, z := range v.inv.zones {
+		for i, h := range z.hosts {
+			if h.Self == host {
+				return z.zoneOf(i), firstOf(z.Hosts[i].Region, z.Region, z.center.Region)
+			}
+		}
+	}
+	return "", ""
+}

@@ -268,6 +268,7 @@ type VCenter struct {
 
 	unlockState func() // of the StateDir
 	keeper      keeper
+	line        line
 
 	calls struct {
 		mu     sync.Mutex
@@ -292,6 +293,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 		return nil, err
 	}
 	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), served: make(chan struct{}), unlockState: func() {}}
+	v.line.conns = map[net.Conn]bool{}
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
@@ -386,6 +388,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 		Handler:     http.HandlerFunc(v.serve),
 		BaseContext: func(net.Listener) context.Context { return v.ctx },
 		ErrorLog:    log.New(io.Discard, "", 0),
+		ConnState:   v.line.state,
 	}
 	go func() {
 		defer close(v.served)
