@@ -16,8 +16,11 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi"
+	"github.com/vmware/govmomi/find"
+	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/pbm"
 	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
 )
 
 // csilab is the binary under test, vmware that of govmomi's package cns with
@@ -89,6 +92,9 @@ func TestVMware(t *testing.T) {
 			env: []string{"CNS_RUN_FILESHARE_TESTS=true"},
 		},
 		{
+			name: "9.2.0 existing disk", version: "9.2.0", env: []string{"BACKING_DISK_URL_PATH=$DISK_URL"},
+		},
+		{
 			name: "9.2.0 policy", version: "9.2.0", env: []string{"CNS_SPBM_POLICY_ID_4_RECONFIG=$POLICY_ID"},
 		},
 	} {
@@ -97,6 +103,9 @@ func TestVMware(t *testing.T) {
 			env := lab.cnsEnv()
 			for _, kv := range x.env {
 				kv = strings.ReplaceAll(kv, "$DATASTORE2", lab["CSILAB_DATASTORE2"])
+				if strings.Contains(kv, "$DISK_URL") {
+					kv = strings.ReplaceAll(kv, "$DISK_URL", lab.diskURL(t))
+				}
 				if strings.Contains(kv, "$POLICY_ID") {
 					kv = strings.ReplaceAll(kv, "$POLICY_ID", lab.policyID(t))
 				}
@@ -269,6 +278,30 @@ func (e environment) policyID(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return id
+}
+
+// diskURL makes a virtual disk that no volume uses and returns its URL.
+func (e environment) diskURL(t *testing.T) string {
+	t.Helper()
+	c := e.client(t)
+	f := find.NewFinder(c.Client, false)
+	dc, err := f.Datacenter(t.Context(), e["CSILAB_DATACENTER"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("[%s] legacy.vmdk", e["CSILAB_DATASTORE"])
+	task, err := object.NewVirtualDiskManager(c.Client).CreateVirtualDisk(t.Context(), path, dc, &types.FileBackedVirtualDiskSpec{
+		VirtualDiskSpec: types.VirtualDiskSpec{DiskType: string(types.VirtualDiskTypeThin), AdapterType: string(types.VirtualDiskAdapterTypeLsiLogic)},
+		CapacityKb:      1 << 20,
+	})
+	if err == nil {
+		err = task.Wait(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := c.URL()
+	return fmt.Sprintf("https://%s/folder/legacy.vmdk?dcPath=%s&dsName=%s", u.Host, strings.Trim(e["CSILAB_DATACENTER"], "/"), e["CSILAB_DATASTORE"])
 }
 
 // run runs tests of VMware's package and returns what became of each: PASS,

@@ -10,6 +10,7 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
 	"github.com/csilab/csilab/sim/vcenter"
@@ -791,5 +792,56 @@ func TestRow67LimitsOfAQuery(t *testing.T) {
 	r.refused(err, "A specified parameter was not correct", "volumeIds")
 	if _, err := r.cns.QueryVolume(r.ctx, &cnstypes.CnsQueryFilter{VolumeIds: ids[:1000]}); err != nil {
 		t.Errorf("1000 ids: %v", err)
+	}
+}
+
+// A virtual disk that is no volume yet becomes one, under an id of the
+// client's choice where it has one; a request that is refused leaves it as it
+// was.
+func Test2bCreateOfBackingDiskURLPath(t *testing.T) {
+	t.Parallel()
+	store := disk.NewMemory()
+	t.Cleanup(func() { store.Close() })
+	r := newRig(t, vcenter.Config{Version: "9.1.0", Disks: store})
+	dc, err := find.NewFinder(r.Client.Client, false).Datacenter(r.ctx, r.v.Datacenter())
+	r.ok(err)
+	for _, name := range []string{"a", "b"} {
+		r.ok(r.done(object.NewVirtualDiskManager(r.Client.Client).CreateVirtualDisk(r.ctx, "[datastore-1] legacy/"+name+".vmdk", dc, &types.FileBackedVirtualDiskSpec{
+			VirtualDiskSpec: types.VirtualDiskSpec{DiskType: string(types.VirtualDiskTypeThin), AdapterType: string(types.VirtualDiskAdapterTypeLsiLogic)}, CapacityKb: 2 << 10,
+		})))
+	}
+	of := func(path, id, cluster string) (cnstypes.CnsVolumeCreateResult, error) {
+		return r.createAs(func(s *cnstypes.CnsVolumeCreateSpec) {
+			s.Metadata.ContainerCluster.ClusterId = cluster
+			s.BackingObjectDetails = &cnstypes.CnsBlockBackingDetails{BackingDiskUrlPath: "https://vc/folder/" + path + "?dcPath=DC0&dsName=datastore-1"}
+			if id != "" {
+				s.VolumeId = &cnstypes.CnsVolumeId{Id: id}
+			}
+		})
+	}
+	_, err = of("legacy/none.vmdk", "", "k1")
+	r.refused(err, "*types.CnsFault", "FileNotFound")
+	_, err = of("legacy/a.vmdk", "", "") // no cluster
+	r.refused(err, "*types.InvalidArgument")
+	if n := len(r.v.Volumes()); n != 0 {
+		t.Errorf("%d volumes", n)
+	}
+	res, err := of("legacy/a.vmdk", "", "k1")
+	r.ok(err)
+	again, err := of("legacy/a.vmdk", "", "k1")
+	r.refused(err, "CnsAlreadyRegisteredFault")
+	if f, ok := again.Fault.Fault.(*cnstypes.CnsAlreadyRegisteredFault); !ok || f.VolumeId != res.VolumeId {
+		t.Errorf("%#v", again.Fault.Fault)
+	}
+	res, err = of("legacy/b.vmdk", callerID, "k1")
+	if err != nil || res.VolumeId.Id != callerID {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if info, err := store.Stat(callerID); err != nil || info.Size != 2<<20 || len(store.List()) != 2 {
+		t.Errorf("image %+v, %v of %d", info, err, len(store.List()))
+	}
+	r.ok(r.delete(r.ctx, callerID))
+	if len(store.List()) != 1 {
+		t.Errorf("%d images", len(store.List()))
 	}
 }

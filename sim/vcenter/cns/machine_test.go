@@ -110,6 +110,22 @@ func TestMachine(t *testing.T) {
 				_, err := c.Create(epoch, s)
 				return err
 			}),
+			"register a path": command(func(t *rapid.T) error {
+				paths := []string{"[one] none.vmdk"}
+				for _, f := range c.Files() {
+					paths = append(paths, f.Path)
+				}
+				for _, d := range c.AllDisks() {
+					paths = append(paths, d.DiskPath)
+				}
+				s := spec(id.Draw(t, "id"), 0)
+				s.DiskPath, s.CallerID = rapid.SampledFrom(paths).Draw(t, "path"), rapid.Bool().Draw(t, "own id")
+				p, err := c.Create(epoch, s)
+				if err == nil && s.CallerID && p.Volume.ID != s.ID {
+					t.Fatalf("registered as %s, asked for %s", p.Volume.ID, s.ID)
+				}
+				return err
+			}),
 			"unregister": command(func(t *rapid.T) error {
 				_, err := c.Unregister(id.Draw(t, "id"), rapid.Bool().Draw(t, "plain"))
 				return err

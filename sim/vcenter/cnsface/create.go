@@ -86,7 +86,7 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 		return refuse(err)
 	}
 	file := spec.Share != nil
-	if spec.DiskID == "" && !spec.CallerID {
+	if spec.DiskID == "" && spec.DiskPath == "" && !spec.CallerID {
 		spec.ID = f.newVolumeID(spec.Name, file)
 	}
 	id := spec.ID
@@ -95,6 +95,9 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 		id = spec.DiskID
 	case file && spec.Share.Existing != "":
 		id = spec.Share.Existing
+	}
+	if spec.DiskPath != "" {
+		return f.createOf(ctx, c, spec, r, refuse)
 	}
 	keys := []string{id}
 	if spec.Source != nil {
@@ -198,11 +201,11 @@ func (f *Face) createSpec(s cnstypes.CnsVolumeCreateSpec) (cns.CreateSpec, error
 	case details.BackingDiskId != "":
 		spec.DiskID, spec.Again = details.BackingDiskId, f.release.atLeast(release91)
 	case details.BackingDiskUrlPath != "":
-		id, err := f.diskOfURL(details.BackingDiskUrlPath, s.Name)
+		path, err := f.backingPath(details.BackingDiskUrlPath)
 		if err != nil {
 			return spec, err
 		}
-		spec.DiskID = id
+		spec.DiskPath = path
 	}
 	for _, ds := range s.Datastores {
 		spec.Datastores = append(spec.Datastores, ds.Value)

@@ -158,6 +158,10 @@ func cause(e *cns.Error) *vim.LocalizedMethodFault {
 		return local(f, "Another task is already in progress.")
 	case cns.HostDown:
 		return local(&vim.HostNotConnected{}, "Unable to communicate with the remote host, since it is disconnected.")
+	case cns.FileNotFound:
+		f := &vim.FileNotFound{}
+		f.File = e.Value
+		return local(f, fmt.Sprintf("File %s was not found", e.Value))
 	case cns.HasSnapshots, cns.Limit:
 		return local(&vim.InvalidState{}, e.Reason)
 	}

@@ -1,7 +1,6 @@
 package cnsface
 
 import (
-	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -42,31 +41,6 @@ func (i *inventory) diskPathOfURL(c *simulator.Context, s string) (datastore, di
 		return "", "", bad("no datastore dsName in datacenter dcPath")
 	}
 	return id, "[" + q.Get("dsName") + "] " + rel, nil
-}
-
-// diskOfURL finds the first class disk that the backingDiskUrlPath of a new
-// volume means, and makes one of a virtual disk that is none yet. Errors:
-// InvalidArgument (backingDiskUrlPath), NotFound.
-func (f *Face) diskOfURL(s, name string) (id string, err error) {
-	_, path, err := f.inv.diskPathOfURL(f.inv.context(), s)
-	if err != nil {
-		var e *cns.Error
-		if errors.As(err, &e) && e.Kind == cns.InvalidArgument {
-			e.Field = "backingDiskUrlPath"
-		}
-		return "", err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if d, ok := f.core.DiskAt(path); ok {
-		return d.ID, nil
-	}
-	d, err := f.core.RegisterDisk(path, name)
-	var e *cns.Error
-	if errors.As(err, &e) && e.Kind == cns.FileNotFound {
-		err = &cns.Error{Kind: cns.NotFound, Field: "backingDiskUrlPath", Value: s, Reason: "no virtual disk at " + path}
-	}
-	return d.ID, err
 }
 
 // datastoreNamed finds a datastore by its name in a datacenter, which goes by
