@@ -188,6 +188,9 @@ func callable(fn reflect.Value, body any) bool {
 func (v *VCenter) receiver(ctx *simulator.Context, r *request, s *session) mo.Reference {
 	this := r.method.This
 	if r.reg == v.vim {
+		if _, ok := v.vim.Get(this).(mo.Entity); ok && methodName(r.method.Name) == "SetCustomValue" {
+			return &attributed{ref: this, v: v}
+		}
 		switch this.Type {
 		case "SessionManager":
 			if v.vim.Get(this) != nil {

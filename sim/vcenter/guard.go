@@ -37,8 +37,8 @@ var notSimulated = map[string]bool{
 	"ImportVApp": true, "CreateVApp": true, "ExportVm": true, "DropConnections": true,
 	"MarkAsTemplate": true, "MarkAsVirtualMachine": true,
 	"CreateCluster": true, "CreateClusterEx": true, "CreateDatacenter": true, "CreateFolder": true, "CreateStoragePod": true,
-	"PlaceVm": true, "PlaceVmsXCluster": true, "RecommendDatastores": true, "DatastoreEnterMaintenanceMode": true,
-	"DestroyDatastore": true, "RefreshDatastore": true, "RefreshDatastoreStorageInfo": true, "UpdateOptions": true,
+	"PlaceVm": true, "PlaceVmsXCluster": true, "RecommendDatastores": true,
+	"DestroyDatastore": true, "UpdateOptions": true,
 }
 
 // ownDisks are the managers of disks that are not vcsim's but cnsface's. Their

@@ -52,10 +52,25 @@ func dashed(id [16]byte) string {
 	return strings.Join([]string{s[:8], s[8:12], s[12:16], s[16:20], s[20:]}, "-")
 }
 
-// datastoreURL is ds:///vmfs/volumes/<id>/ with an id in the form that VMFS
-// has: 8-8-4-12 hex digits.
-func datastoreURL(seed uint64, name string) string {
+// datastoreID is the id of a volume in the form that hosts have for its type:
+// VMFS 8-8-4-12 hex digits, NFS 8-8, vSAN and vVols 16-16 behind their name
+// (logs in kubernetes-sigs/vsphere-csi-driver#122, #473).
+func datastoreID(seed uint64, name, kind string) string {
 	id := identity(seed, "datastore", name)
 	s := hex.EncodeToString(id[:])
-	return "ds:///vmfs/volumes/" + strings.Join([]string{s[:8], s[8:16], s[16:20], s[20:]}, "-") + "/"
+	switch kind {
+	case "NFS", "NFS41":
+		return s[:8] + "-" + s[8:16]
+	case "vsan":
+		return "vsan:" + s[:16] + "-" + s[16:]
+	case "VVOL":
+		return "vvol:" + s[:16] + "-" + s[16:]
+	}
+	return strings.Join([]string{s[:8], s[8:16], s[16:20], s[20:]}, "-")
+}
+
+// datastoreURL is where hosts mount a datastore: the same for the same lab,
+// whatever the datastore is called.
+func datastoreURL(seed uint64, name, kind string) string {
+	return "ds:///vmfs/volumes/" + datastoreID(seed, name, kind) + "/"
 }

@@ -179,8 +179,7 @@ func (v *VCenter) addDatastore(d Datastore) {
 	ctx := v.internal()
 	label := v.cfg.label(d)
 	dc := v.inv.centers[slices.IndexFunc(v.inv.centers, func(c *center) bool { return c.Name == d.Datacenter })]
-	url := datastoreURL(v.cfg.Seed, label)
-	id := strings.TrimSuffix(strings.TrimPrefix(url, "ds:///vmfs/volumes/"), "/")
+	url, id := datastoreURL(v.cfg.Seed, label, d.Type), datastoreID(v.cfg.Seed, label, d.Type)
 	ds := &simulator.Datastore{}
 	ds.Name = d.Name
 	ds.Parent = &dc.obj.DatastoreFolder
@@ -193,11 +192,15 @@ func (v *VCenter) addDatastore(d Datastore) {
 			Extent: []types.HostScsiDiskPartition{{DiskName: "naa." + strings.ReplaceAll(id, "-", ""), Partition: 1}},
 		}}
 	case "NFS", "NFS41":
-		ds.Info = &types.NasDatastoreInfo{DatastoreInfo: info, Nas: &types.HostNasVolume{HostFileSystemVolume: volume, RemoteHost: "nfs.csilab.invalid", RemotePath: "/" + d.Name}}
+		nas := &types.HostNasVolume{HostFileSystemVolume: volume, RemoteHost: "nfs.csilab.invalid", RemotePath: "/" + d.Name, RemoteHostNames: []string{"nfs.csilab.invalid"}}
+		if d.Type == "NFS41" {
+			nas.SecurityType = string(types.HostNasVolumeSecurityTypeAUTH_SYS)
+		}
+		ds.Info = &types.NasDatastoreInfo{DatastoreInfo: info, Nas: nas}
 	case "vsan":
-		ds.Info = &types.VsanDatastoreInfo{DatastoreInfo: info, MembershipUuid: id}
-	default:
-		ds.Info = &info
+		ds.Info = &types.VsanDatastoreInfo{DatastoreInfo: info, MembershipUuid: uuidOf(v.cfg.Seed, "vsan cluster", label)}
+	case "VVOL":
+		ds.Info = &types.VvolDatastoreInfo{DatastoreInfo: info, VvolDS: &types.HostVvolVolume{HostFileSystemVolume: volume, ScId: id}}
 	}
 	yes := true
 	ds.Summary = types.DatastoreSummary{

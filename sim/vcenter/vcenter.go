@@ -277,8 +277,9 @@ type VCenter struct {
 	}
 	closing sync.Once
 
-	stir   pulse      // beats when a VM moves, changes its power or goes
-	adding sync.Mutex // AddVM runs one at a time
+	renaming sync.Mutex // one datastore at a time gets a name; taken before locks of objects
+	stir     pulse      // beats when a VM moves, changes its power or goes
+	adding   sync.Mutex // AddVM runs one at a time
 	// mu guards inv. It may be taken with a VM locked, and other objects may be
 	// locked under it; it is never held across a wait.
 	mu  sync.Mutex
@@ -492,7 +493,7 @@ func (v *VCenter) DatastoreNames() []string {
 func (v *VCenter) DatastoreURL(name string) string {
 	for _, d := range v.cfg.Datastores {
 		if v.cfg.label(d) == name {
-			return datastoreURL(v.cfg.Seed, name)
+			return datastoreURL(v.cfg.Seed, name, d.Type)
 		}
 	}
 	return ""

@@ -86,6 +86,8 @@ var ownMethods = map[string]map[string]bool{
 		"CreateSnapshot_Task", "CreateSnapshotEx_Task", "RevertToCurrentSnapshot_Task", "RemoveAllSnapshots_Task"),
 	"VirtualMachineSnapshot": set("RemoveSnapshot_Task", "RevertToSnapshot_Task", "RenameSnapshot"),
 	"Folder":                 set("CreateVM_Task", "RegisterVM_Task"),
+	"Datastore":              set("RefreshDatastore", "RefreshDatastoreStorageInfo", "Rename_Task", "DatastoreEnterMaintenanceMode", "DatastoreExitMaintenanceMode_Task"),
+	"CustomFieldsManager":    set("AddCustomFieldDef", "RemoveCustomFieldDef", "RenameCustomFieldDef", "SetField"),
 	"HostSystem":             set("EnterMaintenanceMode_Task", "ExitMaintenanceMode_Task", "DisconnectHost_Task", "ReconnectHost_Task"),
 }
 
@@ -109,6 +111,10 @@ func (v *VCenter) ownReceiver(this ref, method string) mo.Reference {
 		return o
 	case *simulator.HostSystem:
 		return &host{HostSystem: o, v: v}
+	case *simulator.Datastore:
+		return &store{Datastore: o, v: v}
+	case *simulator.CustomFieldsManager:
+		return &attributes{o, v}
 	case *simulator.Folder:
 		return &vmFolder{Folder: o, v: v}
 	}

@@ -96,9 +96,12 @@ func New(snapshotLimit int) *Core {
 func (c *Core) PutDatastore(d Datastore) {
 	d.Hosts, d.FileServers = slices.Clone(d.Hosts), slices.Clone(d.FileServers)
 	if s, ok := c.datastores[d.ID]; ok {
-		thick := s.Thick
+		thick, name := s.Thick, s.Name
 		s.Datastore = d
 		s.Thick = thick // disks are accounted for by it
+		if name != d.Name {
+			c.repath(s, name)
+		}
 		return
 	}
 	c.datastores[d.ID] = &store{Datastore: d}

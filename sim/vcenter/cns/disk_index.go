@@ -2,6 +2,7 @@ package cns
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"strings"
 )
@@ -49,6 +50,32 @@ func (c *Core) unindexBacking(v *volume) {
 		drop(c.byTag, t, v)
 	}
 	c.unlink(v)
+}
+
+// repath gives what lies on a datastore the paths of its new name.
+func (c *Core) repath(s *store, old string) {
+	move := func(p string) string { return "[" + s.Name + "]" + strings.TrimPrefix(p, "["+old+"]") }
+	for _, on := range []set{c.byDatastore[s.ID], c.disksOn[s.ID]} {
+		for v := range on {
+			if v.Share != nil {
+				continue
+			}
+			if c.byPath[v.DiskPath] == v {
+				delete(c.byPath, v.DiskPath)
+			}
+			v.DiskPath = move(v.DiskPath)
+			if !v.Lost && v.DiskPath != c.defaultPath(v.Datastore, v.ID) {
+				c.byPath[v.DiskPath] = v
+			}
+		}
+	}
+	for path, f := range maps.Clone(c.files) {
+		if f.Datastore == s.ID {
+			delete(c.files, path)
+			f.Path = move(path)
+			c.files[f.Path] = f
+		}
+	}
 }
 
 // defaultPath is where the backing of a first class disk lies unless it was

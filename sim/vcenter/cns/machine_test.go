@@ -167,6 +167,11 @@ func TestMachine(t *testing.T) {
 				_, _, err := c.Detach(id.Draw(t, "id"), held(node.Draw(t, "vm")))
 				return err
 			}),
+			"rename": func(t *rapid.T) {
+				d, _, _ := c.Datastore(ds.Draw(t, "ds"))
+				d.Name = "renamed " + d.ID + rapid.SampledFrom([]string{"", "!"}).Draw(t, "name")
+				c.PutDatastore(d)
+			},
 			"vm gone": func(t *rapid.T) { c.Sync(node.Draw(t, "vm"), nil) },
 			"pin": func(t *rapid.T) {
 				c.Pin(node.Draw(t, "vm"), rapid.SliceOfN(id, 0, 2).Draw(t, "disks"))
