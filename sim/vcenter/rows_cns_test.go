@@ -721,8 +721,7 @@ func Test2bMetadataIsMerged(t *testing.T) {
 
 // ---- Relocating, unregistering, limits.
 
-// While a volume moves, what else is asked of it waits for the end of that.
-// The real CNS may refuse it with a CnsFault instead (unverified).
+// While a volume moves, CNS refuses what would change its disk.
 func TestRow64OperationWhileRelocating(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, vcenter.Config{})
@@ -744,9 +743,19 @@ func TestRow64OperationWhileRelocating(t *testing.T) {
 	defer hold.Release()
 	move, err := r.cns.RelocateVolume(r.ctx, cnstypes.NewCnsBlockVolumeRelocateSpec(id, target))
 	r.ok(err)
+	again, err := r.cns.RelocateVolume(r.ctx, cnstypes.NewCnsBlockVolumeRelocateSpec(id, target))
+	r.ok(err)
+	r.refused(r.grow(id, 200), "*types.CnsFault", "TaskInProgress")
+	_, err = r.attach(r.ctx, id, r.node("node-1").Reference())
+	r.refused(err, "*types.CnsFault", "TaskInProgress")
+	_, err = r.takeSnapshot(id, "s")
+	r.refused(err, "*types.CnsFault", "TaskInProgress")
+	r.refused(r.delete(r.ctx, id), "*types.CnsFault", "TaskInProgress")
+	r.ok(r.describe(id, k8s())) // metadata is CNS's own
 	hold.Release()
-	r.ok(r.grow(id, 200))
 	r.ok(r.outcome(move, nil))
+	r.refused(r.outcome(again, nil), "*types.CnsFault", "TaskInProgress")
+	r.ok(r.grow(id, 200))
 	v := r.matching(cnstypes.CnsQueryFilter{VolumeIds: []cnstypes.CnsVolumeId{volumeID(id)}}).Volumes[0]
 	if v.DatastoreUrl == home || v.BackingObjectDetails.GetCnsBackingObjectDetails().CapacityInMb != 200 {
 		t.Errorf("%+v", v)

@@ -102,6 +102,9 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 	keys := []string{id}
 	if spec.Source != nil {
 		keys = append(keys, spec.Source.Volume)
+		if err := f.moves.check(spec.Source.Volume); err != nil {
+			return refuse(err)
+		}
 	}
 	unlock, err := f.volumes.lockAll(ctx, keys...)
 	if err != nil {

@@ -116,6 +116,7 @@ type Face struct {
 	volumes keyed // one task at a time per volume
 	vms     keyed // and one reconfiguration at a time per VM
 	deletes deletes
+	moves   moves
 	tasks   *task.Manager
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,6 +57,23 @@ func FuzzSOAP(f *testing.F) {
 		{"CnsDeleteSnapshots", `<snapshotDeleteSpecs>` + volume + `<snapshotId><id>SNAPSHOT</id></snapshotId></snapshotDeleteSpecs>`},
 		{"CnsQuerySnapshots", `<snapshotQueryFilter><snapshotQuerySpecs>` + volume + `</snapshotQuerySpecs><cursor><offset>9223372036854775807</offset><limit>1</limit></cursor></snapshotQueryFilter>`},
 		{"CnsQuerySnapshots", `<snapshotQueryFilter></snapshotQueryFilter>`},
+		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + size + `<volumeSource xsi:type="CnsSnapshotVolumeSource">` + volume + `<snapshotId><id>SNAPSHOT</id></snapshotId><linkedClone>true</linkedClone></volumeSource></createSpecs>`},
+		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + `<backingObjectDetails xsi:type="CnsBlockBackingDetails"><backingDiskId>VOLUME</backingDiskId></backingObjectDetails></createSpecs>`},
+		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + `<backingObjectDetails xsi:type="CnsBlockBackingDetails"><backingDiskUrlPath>https://vc/folder/fcd/VOLUME.vmdk?dcPath=DC0&amp;dsName=LocalDS_0</backingDiskUrlPath></backingObjectDetails></createSpecs>`},
+		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + size + `<activeClusters xsi:type="ManagedObjectReference" type="ClusterComputeResource">domain-c1</activeClusters><hosts type="HostSystem">host-1</hosts><createSpec xsi:type="CnsBlockCreateSpec"><cryptoSpec xsi:type="CryptoSpecEncrypt"></cryptoSpec></createSpec></createSpecs>`},
+		{"CnsRelocateVolume", `<relocateSpecs xsi:type="CnsBlockVolumeRelocateSpec">` + volume + `<datastore type="Datastore">datastore-9</datastore></relocateSpecs>`},
+		{"CnsRelocateVolume", `<relocateSpecs>` + volume + `</relocateSpecs>`},
+		{"CnsRelocateVolume", ``},
+		{"CnsReconfigVolumePolicy", `<volumePolicyReconfigSpecs>` + volume + `<profile xsi:type="VirtualMachineDefinedProfileSpec"><profileId>p</profileId></profile></volumePolicyReconfigSpecs>`},
+		{"CnsUnregisterVolume", `<unregisterSpec>` + volume + `<targetVolumeType>FCD</targetVolumeType></unregisterSpec>`},
+		{"CnsUnregisterVolume", `<unregisterSpec>` + volume + `<targetVolumeType>LEGACY_DISK</targetVolumeType></unregisterSpec>`},
+		{"CnsSyncVolume", `<syncSpecs>` + volume + `<syncMode>SPACE_USAGE</syncMode></syncSpecs><syncSpecs></syncSpecs>`},
+		{"CnsSyncDatastore", `<datastoreUrl>ds:///x/</datastoreUrl><fullSync>true</fullSync>`},
+		{"CnsSyncDatastore", ``},
+		{"CnsSetVolumeControlFlags", `<controlFlagsSpecs>` + volume + `<controlFlags>disableRelocation</controlFlags></controlFlagsSpecs>`},
+		{"CnsClearVolumeControlFlags", `<controlFlagsSpecs></controlFlagsSpecs>`},
+		{"CnsUpdateVolumeCrypto", `<updateSpecs>` + volume + `<disksCrypto><crypto xsi:type="CryptoSpecEncrypt"><cryptoKeyId><keyId>k</keyId></cryptoKeyId></crypto></disksCrypto></updateSpecs>`},
+		{"CnsUpdateVolumeCrypto", `<updateSpecs>` + volume + `<disksCrypto></disksCrypto></updateSpecs>`},
 	} {
 		f.Add(envelope(s[0], s[1]))
 	}
@@ -70,7 +88,7 @@ func FuzzSOAP(f *testing.F) {
 	if err := face.Install(model.Service); err != nil {
 		f.Fatal(err)
 	}
-	m := &manager{govcns.CnsVolumeManagerInstance, face}
+	m, debug := &manager{govcns.CnsVolumeManagerInstance, face}, &debugManager{govcns.CnsDebugManagerInstance, face}
 	vmRef := model.Service.Context.Map.Any("VirtualMachine").Reference()
 	find := vim.TypeFunc()
 	lookup := func(name string) (reflect.Type, bool) {
@@ -86,6 +104,9 @@ func FuzzSOAP(f *testing.F) {
 			return
 		}
 		call := reflect.ValueOf(m).MethodByName(method.Name)
+		if !call.IsValid() {
+			call = reflect.ValueOf(debug).MethodByName(method.Name)
+		}
 		if !call.IsValid() || call.Type().NumIn() != 2 || call.Type().In(1) != reflect.TypeOf(method.Body) {
 			return
 		}
@@ -168,7 +189,9 @@ func decode(lookup func(string) (reflect.Type, bool), data []byte) (m *simulator
 // clean deletes all volumes, as a client would, so that inputs don't pile up.
 func (f *Face) clean(t *testing.T) {
 	c := f.inv.context()
-	for _, v := range f.Volumes() {
+	all := f.Volumes()
+	slices.Reverse(all) // a linked clone is younger than what it shares blocks with
+	for _, v := range all {
 		if a, ok := f.core.Attachment(v.ID); ok {
 			if _, err := f.detach(f.ctx, c, cnstypes.CnsVolumeAttachDetachSpec{VolumeId: volumeID(v.ID), Vm: vim.ManagedObjectReference{Type: "VirtualMachine", Value: a.VM}}); err != nil {
 				t.Fatal(err)
@@ -180,6 +203,26 @@ func (f *Face) clean(t *testing.T) {
 			}
 		}
 		if _, err := f.delete(f.ctx, c, v.ID, false, &deletion{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What was unregistered.
+	for _, d := range f.core.Disks() {
+		f.core.LoseDisk(d.ID)
+		for _, s := range d.Snapshots {
+			if err := f.cfg.Disks.DeleteSnapshot(d.ID, s.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.cfg.Disks.Delete(d.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, x := range f.core.Files() {
+		if _, err := f.core.DeleteFile(x.Path); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.cfg.Disks.Delete(x.ID); err != nil {
 			t.Fatal(err)
 		}
 	}

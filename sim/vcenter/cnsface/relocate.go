@@ -28,13 +28,29 @@ func (m *manager) CnsRelocateVolume(ctx *simulator.Context, req *cnstypes.CnsRel
 			s = x
 		}
 	}
-	j := job1("CnsRelocateVolume", s.VolumeId.Id, func(ctx context.Context, c *simulator.Context) (vim.AnyType, error) {
+	mv := m.f.moves.enter(s.VolumeId.Id)
+	var j job
+	j = job1("CnsRelocateVolume", s.VolumeId.Id, func(ctx context.Context, c *simulator.Context) (vim.AnyType, error) {
 		if err := oneSpec(len(req.RelocateSpecs)); err != nil {
 			return nil, err
 		}
+		if mv == nil { // another one came first
+			err := m.f.moves.check(s.VolumeId.Id)
+			if err == nil {
+				err = &cns.Error{Kind: cns.Busy, Field: "volumeId", Value: s.VolumeId.Id, Reason: "the volume was being relocated"}
+			}
+			return j.failed(wire("CnsRelocateVolume", err)), err
+		}
 		return m.f.relocate(ctx, c, s)
 	})
-	return &methods.CnsRelocateVolumeBody{Res: &cnstypes.CnsRelocateVolumeResponse{Returnval: m.f.start(ctx, j)}}
+	if mv != nil {
+		j.after = func() { m.f.moves.leave(s.VolumeId.Id, mv) }
+	}
+	task := m.f.start(ctx, j)
+	if mv != nil {
+		m.f.moves.name(mv, task.Value)
+	}
+	return &methods.CnsRelocateVolumeBody{Res: &cnstypes.CnsRelocateVolumeResponse{Returnval: task}}
 }
 
 func (f *Face) relocate(ctx context.Context, c *simulator.Context, s cnstypes.CnsVolumeRelocateSpec) (vim.AnyType, error) {

@@ -48,6 +48,9 @@ func (f *Face) start(rc *simulator.Context, j job) vim.ManagedObjectReference {
 		DescriptionID: "com.vmware.cns.tasks." + strings.ToLower(strings.TrimPrefix(j.Op, "Cns")),
 		Failed:        j.failed, After: j.after,
 		Work: func(ctx context.Context, _ *simulator.Context) (vim.AnyType, error) {
+			if err := f.moves.check(j.Volume); err != nil && changesDisk[j.Op] && j.failed != nil {
+				return j.failed(wire(j.Op, err)), &task.Refused{Err: err}
+			}
 			result, err := j.do(ctx, f.inv.context())
 			var te *taskError
 			switch {
