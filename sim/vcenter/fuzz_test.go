@@ -3,6 +3,7 @@ package vcenter
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,6 +53,31 @@ func FuzzRequest(f *testing.F) {
 		}
 		f.Add(uint8(0), true, []byte(body))
 	}
+	const xsi = `xmlns:XMLSchema-instance="http://www.w3.org/2001/XMLSchema-instance" XMLSchema-instance:type=`
+	spec := `<spec><name>d</name><backingSpec ` + xsi + `"VslmCreateSpecDiskFileBackingSpec"><datastore type="Datastore">` + v.inv.datastores[0].Self.Value + `</datastore><path>../x</path></backingSpec><capacityInMB>1</capacityInMB></spec>`
+	for _, call := range [][2]string{ // at /vslm/sdk, with the session in the header
+		{"VslmCreateDisk_Task", spec},
+		{"VslmCreateDisk_Task", strings.Replace(spec, "../x", "", 1)},
+		{"VslmCreateDisk_Task", `<spec><name>d</name><backingSpec ` + xsi + `"VslmCreateSpecRawDiskMappingBackingSpec"></backingSpec><capacityInMB>-1</capacityInMB></spec>`},
+		{"VslmRegisterDisk", `<path>https://h/folder/a.vmdk?dcPath=DC0&amp;dsName=datastore-1</path>`},
+		{"VslmListVStorageObjectForSpec", `<query><queryField>capacity</queryField><queryOperator>equals</queryOperator><queryValue>1</queryValue></query><maxResult>1</maxResult>`},
+		{"VslmQueryChangedDiskAreas", `<id><id>x</id></id><snapshotId><id>y</id></snapshotId><startOffset>-1</startOffset><changeId>*</changeId>`},
+		{"VslmAttachDisk_Task", `<id><id>x</id></id><vm type="VirtualMachine">vm-nope</vm><controllerKey>-1</controllerKey><unitNumber>-1</unitNumber>`},
+		{"VslmUpdateVStorageObjectMetadata_Task", `<id><id>x</id></id><metadata><key></key><value></value></metadata><deleteKeys>a</deleteKeys>`},
+		{"VslmSetVStorageObjectControlFlags", `<id><id>x</id></id><controlFlags>nope</controlFlags>`},
+	} {
+		f.Add(uint8(3), true, []byte(`<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Header><vcSessionCookie>COOKIE</vcSessionCookie></Header><Body><`+call[0]+
+			` xmlns="urn:vslm"><_this type="VslmVStorageObjectManager">VStorageObjectManager</_this>`+call[1]+`</`+call[0]+`></Body></Envelope>`))
+	}
+	for _, body := range []string{
+		`<CreateDisk_Task xmlns="urn:vim25"><_this type="VcenterVStorageObjectManager">VStorageObjectManager</_this>` + spec + `</CreateDisk_Task>`,
+		`<CreateVirtualDisk_Task xmlns="urn:vim25"><_this type="VirtualDiskManager">virtualDiskManager</_this><name>[datastore-1] a/b.vmdk</name><spec ` + xsi + `"FileBackedVirtualDiskSpec"><diskType>thin</diskType><adapterType>x</adapterType><capacityKb>9223372036854775807</capacityKb></spec></CreateVirtualDisk_Task>`,
+		`<CopyVirtualDisk_Task xmlns="urn:vim25"><_this type="VirtualDiskManager">virtualDiskManager</_this><sourceName>[x</sourceName><destName>] y</destName></CopyVirtualDisk_Task>`,
+		`<QueryVirtualDiskUuid xmlns="urn:vim25"><_this type="VirtualDiskManager">virtualDiskManager</_this><name>[] </name></QueryVirtualDiskUuid>`,
+		`<AttachDisk_Task xmlns="urn:vim25"><_this type="VirtualMachine">vm-1</_this><diskId><id>x</id></diskId><datastore type="Datastore">x</datastore></AttachDisk_Task>`,
+	} {
+		f.Add(uint8(0), true, bytes.Replace([]byte(envelopeOf), []byte("%s"), []byte(body), 1))
+	}
 	paths := []string{"/sdk", "/vsanHealth", "/pbm", "/vslm/sdk"}
 	f.Fuzz(func(t *testing.T, path uint8, in bool, body []byte) {
 		if bytes.Contains(body, []byte("WaitForUpdates")) && !bytes.Contains(body, []byte("<version></version>")) {
@@ -64,6 +90,7 @@ func FuzzRequest(f *testing.F) {
 			if v.sessions.get(s.cookie) == nil {
 				s = v.sessions.open(parsePrincipal(v.cfg.User), v.cfg.User, "", "", "") // the last input logged out
 			}
+			r.Body = io.NopCloser(bytes.NewReader(bytes.ReplaceAll(body, []byte("COOKIE"), []byte(s.cookie))))
 			r.AddCookie(&http.Cookie{Name: soap.SessionCookieName, Value: s.cookie})
 		}
 		w := httptest.NewRecorder()

@@ -21,6 +21,7 @@ import (
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
 	"github.com/vmware/govmomi/vslm"
 )
 
@@ -39,6 +40,16 @@ type filler struct {
 	refs []ref // to choose from
 }
 
+// implementations of what requests about disks hold by interface.
+var implementations = map[reflect.Type][]reflect.Type{
+	reflect.TypeFor[types.BaseVslmCreateSpecBackingSpec](): {
+		reflect.TypeFor[types.VslmCreateSpecDiskFileBackingSpec](), reflect.TypeFor[types.VslmCreateSpecBackingSpec](), reflect.TypeFor[types.VslmCreateSpecRawDiskMappingBackingSpec](),
+	},
+	reflect.TypeFor[types.BaseVirtualDiskSpec]():           {reflect.TypeFor[types.FileBackedVirtualDiskSpec](), reflect.TypeFor[types.DeviceBackedVirtualDiskSpec]()},
+	reflect.TypeFor[types.BaseCryptoSpec]():                {reflect.TypeFor[types.CryptoSpecEncrypt](), reflect.TypeFor[types.CryptoSpecDecrypt](), reflect.TypeFor[types.CryptoSpecRegister]()},
+	reflect.TypeFor[types.BaseVirtualMachineProfileSpec](): {reflect.TypeFor[types.VirtualMachineDefinedProfileSpec](), reflect.TypeFor[types.VirtualMachineEmptyProfileSpec]()},
+}
+
 func (f *filler) fill(x reflect.Value, depth int) {
 	if depth > 6 {
 		return
@@ -48,6 +59,12 @@ func (f *filler) fill(x reflect.Value, depth int) {
 		return
 	}
 	switch x.Kind() {
+	case reflect.Interface:
+		if impl := implementations[x.Type()]; len(impl) > 0 && f.rng.IntN(4) > 0 {
+			o := reflect.New(impl[f.rng.IntN(len(impl))])
+			f.fill(o.Elem(), depth+1)
+			x.Set(o)
+		}
 	case reflect.Pointer:
 		if f.rng.IntN(3) > 0 && x.CanSet() {
 			x.Set(reflect.New(x.Type().Elem()))

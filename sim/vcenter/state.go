@@ -179,9 +179,12 @@ var reading = []string{
 	"Retrieve", "Query", "Fetch", "Find", "Has", "Check", "List", "Current", "Continue", "CancelRetrieve", "Wait", "CancelWait", "Login", "Logout", "Session",
 	"TerminateSession", "CreateFilter", "DestroyPropertyFilter", "CreatePropertyCollector", "DestroyPropertyCollector", "CreateContainerView", "CreateListView",
 	"CreateInventoryView", "ModifyListView", "ResetListView", "DestroyView", "Pbm", "VslmRetrieve", "VslmQuery", "VslmList", "VslmFetch", "Vsan",
-	"Cns", // either queries or tasks, which keep what they did when they end
+	"Cns", // either queries or tasks, which keep what they did when they end, but for the two below
 }
 
 func changes(method string) bool {
+	if method == "CnsSetVolumeControlFlags" || method == "CnsClearVolumeControlFlags" {
+		return true
+	}
 	return !slices.ContainsFunc(reading, func(p string) bool { return strings.HasPrefix(method, p) })
 }
