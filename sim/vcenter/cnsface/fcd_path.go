@@ -100,3 +100,19 @@ func splitPath(s string) (datastore, rel string, err error) {
 	}
 	return "", "", &cns.Error{Kind: cns.InvalidPath, Field: "name", Value: s, Reason: "allowed is [datastore] and a path"}
 }
+
+// DatastoreAt is the managed object id of the datastore that a URL or a path
+// such as "[ds] dir/a.vmdk" is on; "" where there is none.
+func (f *Face) DatastoreAt(path string) string {
+	c := f.inv.context()
+	if strings.Contains(path, "://") {
+		id, _, _ := f.inv.diskPathOfURL(c, path)
+		return id
+	}
+	name, _, err := splitPath(path)
+	if err != nil {
+		return ""
+	}
+	id, _ := f.inv.datastoreNamed(c, "", name)
+	return id
+}
