@@ -1,13 +1,20 @@
 package vcenter_test
 
 import (
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vslm"
+	vslmmethods "github.com/vmware/govmomi/vslm/methods"
+	vslmtypes "github.com/vmware/govmomi/vslm/types"
 
+	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
@@ -297,4 +304,113 @@ func TestVSLMTaskIsPurged(t *testing.T) {
 	f.fcd("three")
 	_, err = task.QueryInfo(f.ctx)
 	f.refused(&types.ManagedObjectNotFound{}, nil, err)
+}
+
+// TestVSLMLifecycle: the rest of the endpoint: sessions by token, datastores
+// by their URLs.
+func TestVSLMLifecycle(t *testing.T) {
+	t.Parallel()
+	f := newFCDs(t, vcenter.Config{})
+	about := f.vslm.ServiceContent
+	if about.AboutInfo.InstanceUuid == "" || about.StorageLifecycleManager.Type != "VslmStorageLifecycleManager" {
+		t.Errorf("content %+v", about)
+	}
+	if _, err := vslmmethods.VslmLoginByToken(f.ctx, f.vslm, &vslmtypes.VslmLoginByToken{This: about.SessionManager, DelegatedTokenXml: "<token/>"}); err != nil {
+		t.Error(err)
+	}
+	_, err := vslmmethods.VslmLoginByToken(f.ctx, f.vslm, &vslmtypes.VslmLoginByToken{This: about.SessionManager})
+	f.refused(&types.InvalidLogin{}, nil, err)
+	url := f.v.DatastoreURL("datastore-1")
+	info, err := vslmmethods.VslmQueryDatastoreInfo(f.ctx, f.vslm, &vslmtypes.VslmQueryDatastoreInfo{This: about.StorageLifecycleManager, DatastoreUrl: url})
+	if err != nil || len(info.Returnval) != 1 || info.Returnval[0].Datacenter != f.dc.Reference() || info.Returnval[0].Datastore != f.ds[0].Reference() {
+		t.Errorf("%+v, %v", info, err)
+	}
+	_, err = vslmmethods.VslmQueryDatastoreInfo(f.ctx, f.vslm, &vslmtypes.VslmQueryDatastoreInfo{This: about.StorageLifecycleManager, DatastoreUrl: "ds:///x/"})
+	f.refused(&types.NotFound{}, nil, err)
+	if _, err := vslmmethods.VslmSyncDatastore(f.ctx, f.vslm, &vslmtypes.VslmSyncDatastore{This: about.StorageLifecycleManager, DatastoreUrl: url, FullSync: true}); err != nil {
+		t.Error(err)
+	}
+	if _, err := vslmmethods.VslmLogout(f.ctx, f.vslm, &vslmtypes.VslmLogout{This: about.SessionManager}); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.global.ListObjectsForSpec(f.ctx, nil, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFCDsSideBySide: clients of CNS and of both managers at the same disks.
+// Each is refused or served; what is left in the end agrees with the content.
+func TestFCDsSideBySide(t *testing.T) {
+	t.Parallel()
+	hw := &plugs{}
+	f := newFCDs(t, vcenter.Config{Hardware: hw, KeepTasks: 20})
+	ids := []string{f.fcd("a"), f.volume("b"), f.fcd("c")}
+	vms := []*object.VirtualMachine{f.node("node-1"), f.node("node-2")}
+	var wg sync.WaitGroup
+	for w := range 6 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(7, uint64(w)))
+			for range 25 {
+				id, vm := types.ID{Id: ids[rng.IntN(len(ids))]}, vms[rng.IntN(len(vms))]
+				wait := func(task *vslm.Task, err error) {
+					if err == nil {
+						_, _ = task.Wait(f.ctx, time.Minute)
+					}
+				}
+				switch rng.IntN(10) {
+				case 0:
+					wait(f.global.AttachDisk(f.ctx, id, vm, 0, nil))
+				case 1:
+					_ = vm.DetachDisk(f.ctx, id.Id)
+				case 2:
+					_, _ = f.attach(f.ctx, id.Id, vm.Reference())
+				case 3:
+					_ = f.detach(f.ctx, id.Id, vm.Reference())
+				case 4:
+					wait(f.global.CreateSnapshot(f.ctx, id, "s"))
+				case 5:
+					if s, err := f.global.RetrieveSnapshotInfo(f.ctx, id); err == nil && len(s) > 0 {
+						wait(f.global.Revert(f.ctx, id, *s[0].Id))
+						wait(f.global.DeleteSnapshot(f.ctx, id, *s[0].Id))
+					}
+				case 6:
+					wait(f.global.ExtendDisk(f.ctx, id, int64(100+rng.IntN(50))))
+				case 7:
+					wait(f.global.Relocate(f.ctx, id, types.VslmRelocateSpec{VslmMigrateSpec: types.VslmMigrateSpec{BackingSpec: f.spec("", 0, rng.IntN(2)).BackingSpec}}))
+				case 8:
+					if r, err := f.ended(f.global.Clone(f.ctx, id, types.VslmCloneSpec{Name: "x", VslmMigrateSpec: types.VslmMigrateSpec{BackingSpec: f.spec("", 0, 1).BackingSpec}})); err == nil {
+						wait(f.global.Delete(f.ctx, r.(types.VStorageObject).Config.Id))
+					}
+				case 9:
+					_ = f.global.SetControlFlags(f.ctx, id, []string{"enableChangedBlockTracking"})
+					_, _ = f.global.List(f.ctx)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	all, err := f.global.List(f.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := f.store.List()
+	if len(all.Id) != len(ids) || len(images) != len(ids) {
+		t.Fatalf("%d disks, %d images, want %d", len(all.Id), len(images), len(ids))
+	}
+	held := 0
+	for _, id := range all.Id {
+		c := f.retrieve(id.Id)
+		s, err := f.global.RetrieveSnapshotInfo(f.ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(images, func(i disk.Info) bool { return i.ID == id.Id })
+		if i < 0 || images[i].Size != c.CapacityInMB<<20 || len(images[i].Snapshots) != len(s) {
+			t.Errorf("%+v with %d snapshots has the image %+v", c, len(s), images)
+		}
+		held += len(c.ConsumerId)
+	}
+	if got := hw.list(); len(got) != held {
+		t.Errorf("nodes have %v, %d are held", got, held)
+	}
 }

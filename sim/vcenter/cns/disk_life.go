@@ -195,19 +195,19 @@ func (c *Core) lose(v *volume) {
 
 // LoseDisk deletes a first class disk whatever stands against it, with its
 // snapshots and the linked clones of those: what happens to one without KeepAfterDeleteVM when the VM that
-// holds it is deleted, or to one whose files are deleted. It says whether
-// there was one.
-func (c *Core) LoseDisk(id string) (Disk, bool) {
+// holds it is deleted, or to one whose files are deleted. It returns what is
+// lost, the disk last; nothing where there is none.
+func (c *Core) LoseDisk(id string) (lost []Disk) {
 	v, ok := c.disk(id)
 	if !ok {
-		return Disk{}, false
+		return nil
 	}
-	old := v.Disk.clone()
 	for _, clone := range sortedSet(c.clones[id]) {
-		c.LoseDisk(clone)
+		lost = append(lost, c.LoseDisk(clone)...)
 	}
+	lost = append(lost, v.Disk.clone())
 	c.lose(v)
-	return old, true
+	return lost
 }
 
 // Forget drops the record of a volume that lost its disk, as a sync does. It
@@ -260,7 +260,7 @@ func (c *Core) UndoExtendDisk(old Disk) {
 }
 
 // Inflate gives a thin disk all of its space. Errors: NotFound, Attached,
-// HasSnapshots (the backing is part of a chain then; Unverified), NotSupported
+// Pinned, HasSnapshots (the backing is part of a chain then; Unverified), NotSupported
 // (linked clone), NoSpace.
 func (c *Core) Inflate(id string) (Disk, error) {
 	v, ok := c.disk(id)
@@ -268,6 +268,9 @@ func (c *Core) Inflate(id string) (Disk, error) {
 		return Disk{}, noDisk(id)
 	}
 	if err := c.detached(v); err != nil {
+		return Disk{}, err
+	}
+	if err := c.unpinned(id); err != nil {
 		return Disk{}, err
 	}
 	if n := len(v.Snapshots); n > 0 {

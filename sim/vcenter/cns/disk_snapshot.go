@@ -77,6 +77,9 @@ func (c *Core) PlanRevert(disk, id string) (dropped []Snapshot, err error) {
 	if err := c.detached(v); err != nil {
 		return nil, err
 	}
+	if err := c.unpinned(disk); err != nil {
+		return nil, err
+	}
 	for j := len(v.Snapshots) - 1; j > i; j-- {
 		if err := c.unlinked(v.Snapshots[j]); err != nil {
 			return nil, err
@@ -88,7 +91,7 @@ func (c *Core) PlanRevert(disk, id string) (dropped []Snapshot, err error) {
 
 // Revert gives a disk the content that it had at a snapshot. The snapshots
 // after it are deleted. The size stays: a disk with snapshots can't have grown
-// since. Errors: NotFound, SnapshotNotFound, Attached, InUse (a snapshot after it
+// since. Errors: NotFound, SnapshotNotFound, Attached, Pinned, InUse (a snapshot after it
 // has linked clones).
 func (c *Core) Revert(disk, id string) (Disk, error) {
 	if _, err := c.PlanRevert(disk, id); err != nil {

@@ -168,7 +168,7 @@ func TestLostVolume(t *testing.T) {
 // TestLostWithClones: what shares blocks with a disk goes with it.
 func TestLostWithClones(t *testing.T) {
 	c := disks(t)
-	if _, ok := c.LoseDisk("snapped"); !ok {
+	if lost := c.LoseDisk("snapped"); len(lost) != 2 || lost[0].ID != "clone" {
 		t.Fatal("not there")
 	}
 	if _, _, err := c.Disk("clone"); err == nil {

@@ -2,7 +2,6 @@ package cnsface
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -154,28 +153,13 @@ func (f *Face) deleteDisk(ctx context.Context, c *simulator.Context, id, on stri
 }
 
 // loseDisk deletes a disk and its snapshots whatever stands against it; the
-// disk is locked.
-func (f *Face) loseDisk(c *simulator.Context, id string) error {
+// disk is locked. It says whether there was one.
+func (f *Face) loseDisk(c *simulator.Context, id string) bool {
 	f.mu.Lock()
-	d, _, err := f.core.Disk(id)
+	lost := f.core.LoseDisk(id)
 	f.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if f.cfg.Disks != nil {
-		for _, s := range d.Snapshots {
-			err = errors.Join(err, f.cfg.Disks.DeleteSnapshot(id, s.ID))
-		}
-		if err = errors.Join(err, f.cfg.Disks.Delete(id)); err != nil {
-			f.log.Error("the content of a disk that is lost", "disk", id, "err", err)
-		}
-	}
-	f.mu.Lock()
-	f.core.LoseDisk(id)
-	f.mu.Unlock()
-	f.ids.forget(id)
-	f.inv.account(c, d.Datastore)
-	return nil
+	f.lost(c, lost)
+	return len(lost) > 0
 }
 
 // LoseDisk deletes a first class disk with its snapshots behind CNS's back, as
@@ -188,7 +172,10 @@ func (f *Face) LoseDisk(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
-	return f.loseDisk(f.inv.context(), id)
+	if !f.loseDisk(f.inv.context(), id) {
+		return &cns.Error{Kind: cns.NotFound, Field: "id", Value: id, Reason: "no such first class disk"}
+	}
+	return nil
 }
 
 // extendDisk enlarges a disk, attached or not.
@@ -248,6 +235,12 @@ func (f *Face) relocateDisk(ctx context.Context, c *simulator.Context, id, on st
 	}
 	if len(holders) > 0 {
 		return nil, &cns.Error{Kind: cns.Attached, Field: "id", Value: id, Holder: holders[0].VM, Reason: "a VM holds the disk"}
+	}
+	f.mu.Lock()
+	pins := f.core.Pinned(id)
+	f.mu.Unlock()
+	if len(pins) > 0 {
+		return nil, &cns.Error{Kind: cns.Pinned, Field: "id", Value: id, Holder: pins[0], Reason: "a snapshot of a VM holds the disk"}
 	}
 	if err := f.satisfies(policy, b.datastore); err != nil {
 		return nil, err

@@ -45,13 +45,13 @@ func fcdFault(err error) *vim.LocalizedMethodFault {
 		return local(f, fmt.Sprintf("Cannot complete the operation because the file or folder %s already exists", e.Value))
 	case cns.InvalidPath:
 		return local(&vim.InvalidDatastorePath{DatastorePath: e.Value}, fmt.Sprintf("Invalid datastore path '%s'.", e.Value))
-	case cns.Attached, cns.HasSnapshots, cns.InvalidState:
+	case cns.Attached, cns.Pinned, cns.HasSnapshots, cns.InvalidState:
 		return local(&vim.InvalidState{}, textInvalidState)
 	case cns.Limit:
 		return local(&vim.InvalidState{}, e.Reason)
 	case cns.SameDatastore:
 		return local(&vim.InvalidArgument{InvalidProperty: "spec.backingSpec.datastore"}, "A specified parameter was not correct: spec.backingSpec.datastore")
-	case cns.NoSpace, cns.Inaccessible, cns.Maintenance, cns.OnHold, cns.Incompatible, cns.NoSlot, cns.NoController:
+	case cns.NoSpace, cns.Inaccessible, cns.Maintenance, cns.OnHold, cns.Incompatible, cns.NoSlot, cns.NoController, cns.Busy, cns.HostDown:
 		return cause(e)
 	}
 	return wire("", err)

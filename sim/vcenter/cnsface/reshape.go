@@ -261,15 +261,12 @@ func (f *Face) Bury(ctx context.Context, c *simulator.Context, devices []vim.Bas
 func (f *Face) bury(c *simulator.Context, id string) {
 	f.mu.Lock()
 	d, _, err := f.core.Disk(id)
-	gone := err == nil && !d.Flags.KeepAfterDeleteVM && len(f.core.AttachmentsOf(id)) == 0
-	if gone {
-		d, gone = f.core.LoseDisk(id)
+	var lost []cns.Disk
+	if err == nil && !d.Flags.KeepAfterDeleteVM && len(f.core.AttachmentsOf(id)) == 0 {
+		lost = f.core.LoseDisk(id)
 	}
 	f.mu.Unlock()
-	if !gone {
-		return
-	}
-	f.lost(c, d)
+	f.lost(c, lost)
 }
 
 func volumesIn(disks []cns.Attachment) (out []string) {
@@ -311,22 +308,25 @@ func (f *Face) Lose(ctx context.Context, c *simulator.Context, id string) {
 		return
 	}
 	defer unlock()
-	f.mu.Lock()
-	d, ok := f.core.LoseDisk(id)
-	f.mu.Unlock()
-	if ok {
-		f.lost(c, d)
-	}
+	f.loseDisk(c, id)
 }
 
-// lost deletes the content of a disk that is gone.
-func (f *Face) lost(c *simulator.Context, d cns.Disk) {
-	if f.cfg.Disks != nil {
-		if err := f.cfg.Disks.Delete(d.ID); err != nil {
-			f.log.Warn("the content of a disk that is gone stays", "disk", d.ID, "err", err)
+// lost deletes the content of disks that are gone. Nobody can reach it any
+// more: at worst it takes space.
+func (f *Face) lost(c *simulator.Context, disks []cns.Disk) {
+	for _, d := range disks {
+		if f.cfg.Disks != nil {
+			var err error
+			for _, s := range d.Snapshots {
+				err = errors.Join(err, f.cfg.Disks.DeleteSnapshot(d.ID, s.ID))
+			}
+			if err = errors.Join(err, f.cfg.Disks.Delete(d.ID)); err != nil {
+				f.log.Warn("the content of a disk that is gone stays", "disk", d.ID, "err", err)
+			}
 		}
+		f.ids.forget(d.ID)
+		f.inv.account(c, d.Datastore)
 	}
-	f.inv.account(c, d.Datastore)
 }
 
 // Grow enlarges a first class disk, volume or not, as who edits its VM does.

@@ -194,7 +194,8 @@ func (m *virtualDisks) remove(ctx context.Context, c *simulator.Context, path st
 		} else if len(holders) > 0 {
 			return &wireError{locked(d.Path)}
 		}
-		return f.loseDisk(c, id)
+		f.loseDisk(c, id)
+		return nil
 	}
 	if f.cfg.Disks != nil {
 		if err := f.cfg.Disks.Delete(id); err != nil {
