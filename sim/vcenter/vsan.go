@@ -77,8 +77,9 @@ func (a *vsanAPI) enabled(z *zone) bool {
 
 func (a *vsanAPI) enable(cluster ref, on bool) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.off[cluster] = !on
+	a.mu.Unlock()
+	a.v.face.StorageChanged()
 }
 
 // fileServer is one of a cluster's, of which there is one per host.

@@ -294,6 +294,9 @@ func TestMachine(t *testing.T) {
 			"restart": func(t *rapid.T) {
 				before := c.State()
 				n := world()
+				for _, d := range c.Datastores() {
+					n.PutDatastore(d) // some have other names by now
+				}
 				if err := n.Restore(before); err != nil {
 					t.Fatal(err)
 				}

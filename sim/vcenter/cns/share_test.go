@@ -147,3 +147,26 @@ func TestACL(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreUnderAnotherName: paths of a state begin with what the datastore
+// is called now.
+func TestRestoreUnderAnotherName(t *testing.T) {
+	c := world()
+	d, _, _ := c.Datastore("ds-1")
+	must[Plan](t)(c.Create(epoch, spec("a", 10, "ds-1")))
+	d.Name = "renamed"
+	c.PutDatastore(d)
+	if v := must[Volume](t)(c.Volume("a")); v.DiskPath != "[renamed] fcd/a.vmdk" {
+		t.Errorf("at %s", v.DiskPath)
+	}
+	if _, ok := c.DiskAt("[renamed] fcd/a.vmdk"); !ok {
+		t.Error("not found by its path")
+	}
+	n := world()
+	if err := n.Restore(c.State()); err != nil {
+		t.Fatal(err)
+	}
+	if v := must[Volume](t)(n.Volume("a")); v.DiskPath != "[one] fcd/a.vmdk" {
+		t.Errorf("restored at %s", v.DiskPath)
+	}
+}

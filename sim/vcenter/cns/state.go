@@ -3,6 +3,7 @@ package cns
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // State is all that a core knows about volumes, as plain data. Datastores are
@@ -111,8 +112,16 @@ func (c *Core) Restore(s *State) error {
 		}
 		held[a.Volume] = append(held[a.Volume], a)
 	}
+	// A datastore may have had another name: paths begin with that of now.
+	here := func(datastore, path string) string {
+		if i := strings.Index(path, "]"); i >= 0 && strings.HasPrefix(path, "[") {
+			return "[" + c.datastores[datastore].Name + path[i:]
+		}
+		return path
+	}
 	for _, v := range s.Volumes {
 		x := &volume{Volume: v.clone()}
+		x.DiskPath = here(v.Datastore, v.DiskPath)
 		c.insert(x)
 		switch {
 		case v.Share != nil:
@@ -123,10 +132,12 @@ func (c *Core) Restore(s *State) error {
 	}
 	for _, d := range s.Disks {
 		x := &volume{Volume: Volume{Disk: d.clone()}}
+		x.DiskPath = here(d.Datastore, d.DiskPath)
 		c.putDisk(x)
 		c.appear(x)
 	}
 	for _, f := range s.Files {
+		f.Path = here(f.Datastore, f.Path)
 		c.putFile(&file{f})
 	}
 	for _, v := range s.Shares {

@@ -170,7 +170,10 @@ func TestCreateFaults(t *testing.T) {
 func (l *lab) datastore(i int, change func(*mo.Datastore)) {
 	c := *l.model.Service.Context
 	ds := c.Map.Get(l.ds[i].Reference()).(*simulator.Datastore)
-	c.WithLock(ds, func() { change(&ds.Datastore) })
+	c.WithLock(ds, func() {
+		change(&ds.Datastore)
+		c.Update(ds, []vim.PropertyChange{{Name: "summary", Val: ds.Summary}})
+	})
 }
 
 func soapFaultOf(err error) any {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25"
@@ -22,6 +23,11 @@ type inventory struct {
 	vim  *simulator.Registry
 	root vim.ManagedObjectReference // folder
 	vslm *simulator.Registry        // set before tasks are started
+
+	// stale: something about datastores or hosts has changed since refresh last
+	// looked at all of them.
+	stale   atomic.Bool
+	looking sync.Mutex // held while refresh looks; taken before locks of objects
 
 	mu         sync.Mutex
 	datastores []vim.ManagedObjectReference
@@ -68,6 +74,9 @@ func (i *inventory) PutObject(_ *simulator.Context, o mo.Reference) {
 			i.datastores = append(i.datastores, ref)
 		}
 		i.mu.Unlock()
+		i.stale.Store(true)
+	case *simulator.HostSystem:
+		i.stale.Store(true)
 	case *simulator.VirtualMachine:
 		if o.Config != nil {
 			i.sync(&o.VirtualMachine)
@@ -78,6 +87,16 @@ func (i *inventory) PutObject(_ *simulator.Context, o mo.Reference) {
 // UpdateObject implements simulator.RegisterObject. The registry calls it with
 // the object locked and already changed.
 func (i *inventory) UpdateObject(_ *simulator.Context, o mo.Reference, changes []vim.PropertyChange) {
+	switch o.(type) {
+	case *mo.HostSystem:
+		i.stale.Store(true)
+	case *mo.Datastore:
+		for _, c := range changes {
+			if c.Name != "summary.freeSpace" && c.Name != "summary.uncommitted" && c.Name != "vm" {
+				i.stale.Store(true)
+			}
+		}
+	}
 	vm, ok := o.(*mo.VirtualMachine)
 	if !ok || vm.Config == nil {
 		return
@@ -106,6 +125,8 @@ func (i *inventory) RemoveObject(_ *simulator.Context, ref vim.ManagedObjectRefe
 		if i.vslm != nil {
 			i.vslm.Remove(i.context(), vslmTaskRef(ref))
 		}
+	case "HostSystem":
+		i.stale.Store(true)
 	case "Datastore":
 		i.mu.Lock()
 		i.datastores = slices.DeleteFunc(i.datastores, func(r vim.ManagedObjectReference) bool { return r == ref })

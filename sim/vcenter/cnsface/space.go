@@ -30,8 +30,17 @@ type Measures interface {
 	Allocated(id string) (int64, error)
 }
 
-// refresh tells the core about the datastores as they are now.
+// StorageChanged says that Config.Storage has something new to tell.
+func (f *Face) StorageChanged() { f.inv.stale.Store(true) }
+
+// refresh tells the core about the datastores as they are now, where anything
+// has changed. Who changes one must use the registry's Update.
 func (i *inventory) refresh(c *simulator.Context) {
+	i.looking.Lock() // who comes meanwhile must not go on with what was before
+	defer i.looking.Unlock()
+	if !i.stale.Swap(false) {
+		return
+	}
 	i.mu.Lock()
 	refs := slices.Clone(i.datastores)
 	i.mu.Unlock()
