@@ -1,7 +1,9 @@
 package vcenter
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,26 +25,55 @@ type Policy struct {
 	Types []string
 	// Datastores by name that satisfy it; empty means all.
 	Datastores []string
+	// Tags that a datastore must have, of all rules; empty means none.
+	Tags []TagRule
 }
+
+// TagRule is a rule of a policy about tags of datastores.
+type TagRule struct {
+	Category string
+	// Names of tags of the category, of which a datastore must have one, or
+	// with Not none.
+	Names []string
+	Not   bool
+}
+
+// vsanDefault is the id of the policy that every vCenter has for vSAN.
+const vsanDefault = "aa6d5a82-1c88-45da-85d3-3d74b91a5bad"
 
 // DefaultPolicies are the vSAN default policy, which every vCenter has and
 // only vSAN datastores satisfy, and one that all datastores satisfy.
 func DefaultPolicies() []Policy {
 	return []Policy{
-		{Name: "vSAN Default Storage Policy", ID: "aa6d5a82-1c88-45da-85d3-3d74b91a5bad", Types: []string{"vsan"},
+		{Name: "vSAN Default Storage Policy", ID: vsanDefault, Types: []string{"vsan"},
 			Description: "Storage policy used as default for vSAN datastores"},
 		{Name: "Lab Storage Policy", Description: "Any datastore"},
 	}
 }
 
+// storageProfile is a policy as PBM keeps it.
+type storageProfile struct {
+	Policy
+	category string // REQUIREMENT or DATA_SERVICE_POLICY
+	// rules that a client made; nil for a policy of the configuration, which
+	// goes by its own fields.
+	rules            []pbmtypes.PbmCapabilitySubProfile
+	created, updated time.Time
+	by, updatedBy    string
+	generation       int64
+	k8s              string // name of the StorageClass that a Supervisor makes of it
+	otherK8s         []string
+}
+
 // policies is the PBM endpoint. vcsim's shares its profiles between instances
 // and calls every datastore compatible with every policy.
 type policies struct {
-	v       *VCenter
-	created time.Time
+	v *VCenter
 
-	mu   sync.Mutex
-	list []Policy
+	mu       sync.Mutex // a leaf: nothing is called with it held
+	list     []*storageProfile
+	nth      int
+	defaults map[string]string // policy id by datastore, where assigned
 }
 
 var pbmContent = pbmtypes.PbmServiceInstanceContent{
@@ -54,12 +85,20 @@ var pbmContent = pbmtypes.PbmServiceInstanceContent{
 	PlacementSolver:           ref{Type: "PbmPlacementSolver", Value: "placementSolver"},
 }
 
+// builtin is who made the policies that a vCenter comes with.
+const builtin = "Temporary user handle"
+
 func newPolicies(v *VCenter) *policies {
-	p := &policies{v: v, created: time.Now(), list: slices.Clone(v.cfg.Policies)}
-	for i := range p.list {
-		if p.list[i].ID == "" {
-			p.list[i].ID = uuidOf(v.cfg.Seed, "policy", p.list[i].Name)
+	p := &policies{v: v, defaults: map[string]string{}}
+	now := time.Now()
+	for _, x := range v.cfg.Policies {
+		if x.ID == "" {
+			x.ID = uuidOf(v.cfg.Seed, "policy", x.Name)
 		}
+		p.list = append(p.list, &storageProfile{
+			Policy: x, category: string(pbmtypes.PbmProfileCategoryEnumREQUIREMENT),
+			created: now, updated: now, by: builtin, updatedBy: builtin, k8s: k8sName(x.Name),
+		})
 	}
 	return p
 }
@@ -72,6 +111,7 @@ func (p *policies) registry() *simulator.Registry {
 	r.Put(&pbmInstance{ManagedObjectReference: pbm.ServiceInstance, content: c})
 	r.Put(&profileManager{ManagedObjectReference: c.ProfileManager, p: p})
 	r.Put(&placementSolver{ManagedObjectReference: c.PlacementSolver, p: p})
+	r.Put(&complianceManager{ManagedObjectReference: c.ComplianceManager, p: p})
 	return r
 }
 
@@ -80,14 +120,32 @@ func (p *policies) exists(id string) bool {
 	return ok
 }
 
-func (p *policies) find(id string) (Policy, bool) {
+// find returns a copy of a policy.
+func (p *policies) find(id string) (storageProfile, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.list, func(x Policy) bool { return x.ID == id })
-	if i < 0 {
-		return Policy{}, false
+	if x := p.byID(id); x != nil {
+		return *x, true
 	}
-	return p.list[i], true
+	return storageProfile{}, false
+}
+
+func (p *policies) byID(id string) *storageProfile {
+	if i := slices.IndexFunc(p.list, func(x *storageProfile) bool { return x.ID == id }); i >= 0 {
+		return p.list[i]
+	}
+	return nil
+}
+
+// all returns copies of all policies.
+func (p *policies) all() []storageProfile {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]storageProfile, 0, len(p.list))
+	for _, x := range p.list {
+		out = append(out, *x)
+	}
+	return out
 }
 
 type pbmInstance struct {
@@ -99,148 +157,111 @@ func (s *pbmInstance) PbmRetrieveServiceContent(*pbmtypes.PbmRetrieveServiceCont
 	return &methods.PbmRetrieveServiceContentBody{Res: &pbmtypes.PbmRetrieveServiceContentResponse{Returnval: s.content}}
 }
 
-type profileManager struct {
-	types.ManagedObjectReference
-	p *policies
-}
-
 // storage is the resource type of policies for disks.
 const storage = "STORAGE"
 
-func (m *profileManager) PbmQueryProfile(req *pbmtypes.PbmQueryProfile) soap.HasFault {
-	res := &pbmtypes.PbmQueryProfileResponse{}
-	if req.ResourceType.ResourceType != storage {
-		return &methods.PbmQueryProfileBody{Res: res}
-	}
-	if c := req.ProfileCategory; c != "" && c != string(pbmtypes.PbmProfileCategoryEnumREQUIREMENT) {
-		return &methods.PbmQueryProfileBody{Res: res}
-	}
-	m.p.mu.Lock()
-	defer m.p.mu.Unlock()
-	for _, x := range m.p.list {
-		res.Returnval = append(res.Returnval, pbmtypes.PbmProfileId{UniqueId: x.ID})
-	}
-	return &methods.PbmQueryProfileBody{Res: res}
-}
-
-func (m *profileManager) PbmRetrieveContent(req *pbmtypes.PbmRetrieveContent) soap.HasFault {
-	bad := func() soap.HasFault {
-		return &methods.PbmRetrieveContentBody{Fault_: simulator.Fault("", &types.InvalidArgument{InvalidProperty: "profileIds"})}
-	}
-	if len(req.ProfileIds) == 0 {
-		return bad()
-	}
-	res := &pbmtypes.PbmRetrieveContentResponse{}
-	for _, id := range req.ProfileIds {
-		x, ok := m.p.find(id.UniqueId)
-		if !ok {
-			return bad()
-		}
-		res.Returnval = append(res.Returnval, m.p.profile(x))
-	}
-	return &methods.PbmRetrieveContentBody{Res: res}
-}
-
-func (p *policies) profile(x Policy) *pbmtypes.PbmCapabilityProfile {
-	sub := pbmtypes.PbmCapabilitySubProfile{Name: "rules"}
-	ns, id, val := "http://www.vmware.com/storage/tag", "com.vmware.storage.tag.csilab.property", types.AnyType("csilab")
-	if slices.Equal(x.Types, []string{"vsan"}) {
-		ns, id, val = "VSAN", "hostFailuresToTolerate", int32(1)
-	}
-	sub.Capability = []pbmtypes.PbmCapabilityInstance{{
-		Id:         pbmtypes.PbmCapabilityMetadataUniqueId{Namespace: ns, Id: id},
-		Constraint: []pbmtypes.PbmCapabilityConstraintInstance{{PropertyInstance: []pbmtypes.PbmCapabilityPropertyInstance{{Id: id, Value: val}}}},
-	}}
-	return &pbmtypes.PbmCapabilityProfile{
+// wire is a policy as the API shows it.
+func (p *policies) wire(x storageProfile) *pbmtypes.PbmCapabilityProfile {
+	out := &pbmtypes.PbmCapabilityProfile{
 		PbmProfile: pbmtypes.PbmProfile{
 			ProfileId: pbmtypes.PbmProfileId{UniqueId: x.ID}, Name: x.Name, Description: x.Description,
-			CreationTime: p.created, CreatedBy: "Temporary user handle", LastUpdatedTime: p.created, LastUpdatedBy: "Temporary user handle",
+			CreationTime: x.created, CreatedBy: x.by, LastUpdatedTime: x.updated, LastUpdatedBy: x.updatedBy,
 		},
-		ProfileCategory: string(pbmtypes.PbmProfileCategoryEnumREQUIREMENT),
-		ResourceType:    pbmtypes.PbmProfileResourceType{ResourceType: storage},
-		Constraints:     &pbmtypes.PbmCapabilitySubProfileConstraints{SubProfiles: []pbmtypes.PbmCapabilitySubProfile{sub}},
+		ProfileCategory: x.category, GenerationId: x.generation, IsDefault: x.ID == vsanDefault,
+		ResourceType:     pbmtypes.PbmProfileResourceType{ResourceType: storage},
+		K8sCompliantName: x.k8s, OtherK8sCompliantNames: x.otherK8s,
 	}
-}
-
-type placementSolver struct {
-	types.ManagedObjectReference
-	p *policies
-}
-
-func (m *placementSolver) PbmCheckCompatibility(req *pbmtypes.PbmCheckCompatibility) soap.HasFault {
-	x, ok := m.p.find(req.Profile.UniqueId)
-	if !ok {
-		return &methods.PbmCheckCompatibilityBody{Fault_: simulator.Fault("", &types.InvalidArgument{InvalidProperty: "profile"})}
+	if x.ID == vsanDefault {
+		out.SystemCreatedProfileType = string(pbmtypes.PbmSystemCreatedProfileTypeVsanDefaultProfile)
 	}
-	return &methods.PbmCheckCompatibilityBody{Res: &pbmtypes.PbmCheckCompatibilityResponse{Returnval: m.p.results(&x, req.HubsToSearch)}}
-}
-
-func (m *placementSolver) PbmCheckRequirements(req *pbmtypes.PbmCheckRequirements) soap.HasFault {
-	// Requirements that name a profile are checked, others are met by all.
-	var x *Policy
-	for _, r := range req.PlacementSubjectRequirement {
-		if c, ok := r.(*pbmtypes.PbmPlacementCapabilityProfileRequirement); ok {
-			p, ok := m.p.find(c.ProfileId.UniqueId)
-			if !ok {
-				return &methods.PbmCheckRequirementsBody{Fault_: simulator.Fault("", &types.InvalidArgument{InvalidProperty: "placementSubjectRequirement"})}
-			}
-			x = &p
-		}
-	}
-	return &methods.PbmCheckRequirementsBody{Res: &pbmtypes.PbmCheckRequirementsResponse{Returnval: m.p.results(x, req.HubsToSearch)}}
-}
-
-func (m *placementSolver) PbmQueryMatchingHub(req *pbmtypes.PbmQueryMatchingHub) soap.HasFault {
-	x, ok := m.p.find(req.Profile.UniqueId)
-	if !ok {
-		return &methods.PbmQueryMatchingHubBody{Fault_: simulator.Fault("", &types.InvalidArgument{InvalidProperty: "profile"})}
-	}
-	res := &pbmtypes.PbmQueryMatchingHubResponse{}
-	for _, r := range m.p.results(&x, req.HubsToSearch) {
-		if len(r.Error) == 0 {
-			res.Returnval = append(res.Returnval, r.Hub)
-		}
-	}
-	return &methods.PbmQueryMatchingHubBody{Res: res}
-}
-
-// results checks a policy (nil: none) against hubs, or all datastores. A hub
-// that is no datastore is not compatible.
-func (p *policies) results(x *Policy, hubs []pbmtypes.PbmPlacementHub) []pbmtypes.PbmPlacementCompatibilityResult {
-	if len(hubs) == 0 {
-		for _, d := range p.v.inv.datastores {
-			hubs = append(hubs, pbmtypes.PbmPlacementHub{HubType: "Datastore", HubId: d.Self.Value})
-		}
-	}
-	out := make([]pbmtypes.PbmPlacementCompatibilityResult, 0, len(hubs))
-	for _, h := range hubs {
-		r := pbmtypes.PbmPlacementCompatibilityResult{Hub: h}
-		if why := p.incompatible(x, h); why != "" {
-			r.Error = []types.LocalizedMethodFault{{Fault: &pbmtypes.PbmCompatibilityCheckFault{Hub: h}, LocalizedMessage: why}}
-		}
-		out = append(out, r)
-	}
+	out.Constraints = &pbmtypes.PbmCapabilitySubProfileConstraints{SubProfiles: p.subProfiles(x)}
 	return out
 }
 
-func (p *policies) incompatible(x *Policy, h pbmtypes.PbmPlacementHub) string {
-	i := slices.IndexFunc(p.v.inv.datastores, func(d *simulator.Datastore) bool { return d.Self.Value == h.HubId })
-	if h.HubType != "Datastore" || i < 0 {
-		return "The hub " + h.HubType + ":" + h.HubId + " does not exist."
+// tagNamespace holds the rules about tags.
+const tagNamespace = "http://www.vmware.com/storage/tag"
+
+func tagProperty(category string) string { return "com.vmware.storage.tag." + category + ".property" }
+
+// subProfiles are the rules of a policy. One of the configuration has those
+// that say the same, where there are some.
+func (p *policies) subProfiles(x storageProfile) []pbmtypes.PbmCapabilitySubProfile {
+	if x.rules != nil {
+		return x.rules
 	}
-	d := p.v.inv.datastores[i]
-	var s types.DatastoreSummary
-	ctx := p.v.internal()
-	ctx.WithLock(d, func() { s = d.Summary })
+	one := func(namespace, id, property, operator string, value types.AnyType) pbmtypes.PbmCapabilityInstance {
+		return pbmtypes.PbmCapabilityInstance{
+			Id: pbmtypes.PbmCapabilityMetadataUniqueId{Namespace: namespace, Id: id},
+			Constraint: []pbmtypes.PbmCapabilityConstraintInstance{{
+				PropertyInstance: []pbmtypes.PbmCapabilityPropertyInstance{{Id: property, Operator: operator, Value: value}}}},
+		}
+	}
+	sub := pbmtypes.PbmCapabilitySubProfile{Name: "Rule-Set 1"}
+	for _, r := range x.Tags {
+		set := pbmtypes.PbmCapabilityDiscreteSet{}
+		for _, n := range r.Names {
+			set.Values = append(set.Values, n)
+		}
+		operator := ""
+		if r.Not {
+			operator = string(pbmtypes.PbmCapabilityOperatorNOT)
+		}
+		sub.Capability = append(sub.Capability, one(tagNamespace, r.Category, tagProperty(r.Category), operator, set))
+	}
 	switch {
-	case s.MaintenanceMode != "" && s.MaintenanceMode != string(types.DatastoreSummaryMaintenanceModeStateNormal):
-		return "The datastore " + s.Name + " is in maintenance mode."
-	case !s.Accessible:
-		return "The datastore " + s.Name + " is not accessible."
-	case x == nil:
-		return ""
-	case len(x.Types) > 0 && !slices.Contains(x.Types, s.Type), len(x.Datastores) > 0 && !slices.Contains(x.Datastores, s.Name) && !slices.Contains(x.Datastores, p.v.inv.labels[d.Self]):
-		return "The datastore " + s.Name + " does not satisfy the storage policy " + x.Name + "."
+	case slices.Equal(x.Types, []string{"vsan"}):
+		sub.Name = "VSAN sub-profile"
+		for _, c := range []struct {
+			id    string
+			value types.AnyType
+		}{
+			{"hostFailuresToTolerate", int32(1)}, {"stripeWidth", int32(1)}, {"forceProvisioning", false},
+			{"proportionalCapacity", int32(0)}, {"cacheReservation", int32(0)},
+		} {
+			sub.Capability = append(sub.Capability, one("VSAN", c.id, c.id, "", c.value))
+		}
+	case len(sub.Capability) == 0:
+		// The schema wants a rule: one that all datastores meet.
+		sub.Capability = append(sub.Capability, one("com.vmware.storage.volumeallocation", "VolumeAllocationType", "VolumeAllocationType", "", "Conserve space when possible"))
 	}
-	return ""
+	return []pbmtypes.PbmCapabilitySubProfile{sub}
+}
+
+// k8sName is the name of a StorageClass for a policy: lower case, with other
+// characters than letters, digits and dots as dashes, and 0 where it may not
+// begin or end so.
+func k8sName(name string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(name) {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9', r == '.':
+			b.WriteRune(r)
+		case !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+	}
+	s := b.String()
+	if s == "" {
+		return "0"
+	}
+	if strings.IndexByte("-.", s[0]) >= 0 {
+		s = "0" + s
+	}
+	if strings.IndexByte("-.", s[len(s)-1]) >= 0 {
+		s += "0"
+	}
+	return s
+}
+
+// invalid is the refusal of a parameter.
+func invalid(property string) *soap.Fault {
+	return simulator.Fault("", &types.InvalidArgument{InvalidProperty: property})
+}
+
+// inUse refuses the deletion of a policy.
+func inUse(name string) *types.LocalizedMethodFault {
+	return &types.LocalizedMethodFault{
+		Fault:            &pbmtypes.PbmResourceInUse{Name: name},
+		LocalizedMessage: fmt.Sprintf(textInUse, name),
+	}
 }

@@ -3,6 +3,7 @@ package vcenter
 import (
 	"fmt"
 
+	pbmtypes "github.com/vmware/govmomi/pbm/types"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 	"github.com/vmware/govmomi/vsan"
@@ -61,6 +62,10 @@ func textOf(fault any) string {
 		return textNotFound
 	case *types.ResourceInUse:
 		return fmt.Sprintf(textInUse, x.Name)
+	case *pbmtypes.PbmResourceInUse:
+		return fmt.Sprintf(textInUse, x.Name)
+	case *pbmtypes.PbmDuplicateName:
+		return fmt.Sprintf("The name '%s' already exists.", x.Name) // Unverified: the exact text
 	case *types.InvalidArgument:
 		return fmt.Sprintf(textInvalidArgument, x.InvalidProperty)
 	case *types.ManagedObjectNotFound:

@@ -224,6 +224,9 @@ func (c Config) withDefaults() (Config, error) {
 		c.Policies = DefaultPolicies()
 	}
 	for _, p := range c.Policies {
+		if p.Name == "" {
+			return c, errors.New("vcenter: a policy has no name")
+		}
 		for _, d := range p.Datastores {
 			if !slices.ContainsFunc(c.Datastores, func(x Datastore) bool { return x.Name == d || c.label(x) == d }) {
 				return c, fmt.Errorf("vcenter: policy %q: no datastore %q", p.Name, d)
@@ -508,7 +511,7 @@ func (v *VCenter) ResourcePool() string {
 // the first one.
 func (v *VCenter) Policy() string {
 	for _, p := range v.cfg.Policies {
-		if len(p.Datastores) == 0 && len(p.Types) == 0 {
+		if len(p.Datastores) == 0 && len(p.Types) == 0 && len(p.Tags) == 0 {
 			return p.Name
 		}
 	}
