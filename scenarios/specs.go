@@ -46,6 +46,8 @@ type Result struct {
 // Config is how scenarios are run.
 type Config struct {
 	Options sim.Options
+	// Lab is the file that Options are from, for the command that replays.
+	Lab string
 	// Focus selects scenarios by name; nil takes all.
 	Focus *regexp.Regexp
 	// Label selects scenarios by their labels; nil takes all.
@@ -84,7 +86,9 @@ func (c Config) timeout(s Scenario) time.Duration {
 // Run runs one scenario in a lab of its own.
 func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 	opts := cfg.Options
-	if s.Options != nil {
+	// Before WithDefaults, and so not seen by what it fills in.
+	misfit := len(opts.VCenters) > 0 && s.Options != nil
+	if s.Options != nil && !misfit {
 		s.Options(&opts)
 	}
 	if cfg.Mutate && s.MutateOptions != nil {
@@ -101,7 +105,9 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 				what = fmt.Sprintf("--focus '^%s$'", s.Name)
 			}
 			res.Replay = fmt.Sprintf("go run ./cmd/csilab run %s --host %s --timers %s --seed %d", what, opts.Host, opts.Timers, opts.Seed)
-			if n := cfg.Options.Nodes; n > 2 {
+			if cfg.Lab != "" {
+				res.Replay += " --lab " + cfg.Lab
+			} else if n := cfg.Options.Nodes; n > 2 {
 				res.Replay += fmt.Sprintf(" --nodes %d", n)
 			}
 			if cfg.Timeout > 0 {
@@ -109,6 +115,10 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 			}
 		}
 	}()
+	if misfit {
+		res.Class, res.Reason = Skipped, "it needs a lab of its own shape"
+		return res
+	}
 	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, cfg.timeout(s))
 	defer cancel()

@@ -155,6 +155,13 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// Check says what is wrong with a configuration, as far as that can be told
+// without an inventory. New says the rest.
+func (c Config) Check() error {
+	_, err := c.withDefaults()
+	return err
+}
+
 func (c Config) withDefaults() (Config, error) {
 	if c.Version == "" {
 		c.Version = "8.0.3"

@@ -54,7 +54,11 @@ func isTerminal(w io.Writer) bool {
 }
 
 func (p *progress) header(o sim.Options) {
-	fmt.Fprintf(p.w, "csilab: vSphere backend, %d nodes (%s hosts), %s timers, seed %d\n", o.Nodes, o.Host, o.Timers, o.Seed)
+	vcs := ""
+	if n := len(o.VCenters); n > 1 {
+		vcs = fmt.Sprintf("%d vCenters, ", n)
+	}
+	fmt.Fprintf(p.w, "csilab: vSphere backend, %s%d nodes (%s hosts), %s timers, seed %d\n", vcs, o.Nodes, o.Host, o.Timers, o.Seed)
 }
 
 // start shows a scenario as under way.

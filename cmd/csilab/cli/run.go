@@ -25,6 +25,7 @@ import (
 
 type runFlags struct {
 	files   []string
+	lab     string
 	backend string
 	host    string
 	timers  string
@@ -38,6 +39,7 @@ type runFlags struct {
 	timeout time.Duration
 	mutate  bool
 	verbose int
+	given   func(flag string) bool // with a lab file: whether a flag was given
 }
 
 func newRun(s Streams) *cobra.Command {
@@ -56,10 +58,19 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
   csilab run -f claim.yaml -f pod.yaml
   csilab run --junit report.xml -o json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), s, f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.lab != "" {
+				if err := exclusive(cmd, "nodes"); err != nil {
+					return err
+				}
+				f.given = cmd.Flags().Changed
+			}
+			return run(cmd.Context(), s, f)
+		},
 	}
 	fl := cmd.Flags()
 	fl.StringArrayVarP(&f.files, "file", "f", nil, "a manifest to drive instead of the scenarios (repeatable, - is standard input)")
+	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters and nodes there are; scenarios that need a lab of their own shape are skipped")
 	fl.StringVar(&f.backend, "backend", "vsphere", "vsphere")
 	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
@@ -108,11 +119,47 @@ func (f runFlags) options(s Streams) (sim.Options, error) {
 			return sim.Options{}, exitf(ExitUsage, "--label %q: %v", f.label, err)
 		}
 	}
-	o := sim.Options{Seed: f.seed, Nodes: f.nodes, Host: f.host, Timers: f.timers, Log: logger(s.Err, f.verbose)}.WithDefaults()
+	o := sim.Options{Seed: f.seed, Nodes: f.nodes, Host: f.host, Timers: f.timers, Log: logger(s.Err, f.verbose)}
+	if f.lab != "" {
+		if err := f.fromLab(&o); err != nil {
+			return o, err
+		}
+	}
+	o = o.WithDefaults()
 	if err := sim.Preflight(o); err != nil {
 		return o, &exitError{ExitEnvironment, err}
 	}
 	return o, nil
+}
+
+// fromLab takes what the lab file says; flags that were given go before it.
+func (f runFlags) fromLab(o *sim.Options) error {
+	lab, err := loadLab(f.lab)
+	if err != nil {
+		return &exitError{ExitUsage, err}
+	}
+	for flag, set := range map[string]func(){
+		"seed":   func() { o.Seed = max(lab.Seed, 1) },
+		"host":   func() { o.Host = lab.Host },
+		"timers": func() { o.Timers = lab.Timers },
+	} {
+		if !f.given(flag) {
+			set()
+		}
+	}
+	o.MaxVolumesPerNode = lab.MaxVolumes
+	o.VCenters, _ = lab.Configs()
+	nodes := 0
+	for _, v := range o.VCenters {
+		for i := range v.Nodes {
+			v.Nodes[i].PoweredOff = false // it would never get ready
+			nodes++
+		}
+	}
+	if nodes < 2 {
+		return exitf(ExitUsage, "--lab %s: has %d nodes, run needs 2 to 64", f.lab, nodes)
+	}
+	return nil
 }
 
 func run(ctx context.Context, s Streams, f runFlags) error {
@@ -142,7 +189,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		labels = func(l []string) bool { return filter(l) }
 	}
 	cfg := scenarios.Config{
-		Options: opts, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(opts), Timeout: f.timeout, Keep: f.keep, Mutate: f.mutate,
+		Options: opts, Lab: f.lab, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(opts), Timeout: f.timeout, Keep: f.keep, Mutate: f.mutate,
 		Start: progress.start, Progress: progress.cell,
 		Done: func(r scenarios.Result) {
 			mu.Lock()

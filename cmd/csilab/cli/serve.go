@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
@@ -24,6 +25,7 @@ type serveFlags struct {
 	zones      []string
 	datastores []string
 	state      string
+	lab        string
 	verbose    int
 }
 
@@ -40,9 +42,20 @@ otherwise, until SIGINT or SIGTERM. Point your own driver or tool at it.
 CSILAB_DATASTORE2, CSILAB_RESOURCE_POOL, CSILAB_POLICY, and CSILAB_VSPHERE_CONF, the
 path of a ready csi-vsphere.conf.`,
 		Example: `  csilab serve --env lab.env &
-  . ./lab.env && govc about -u "$CSILAB_VCENTER_URL" -k`,
+  . ./lab.env && govc about -u "$CSILAB_VCENTER_URL" -k
+  csilab serve --lab lab.yaml --env lab.env --state state`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), s, f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.lab != "" {
+				if err := exclusive(cmd, "listen", "vcenter-version", "nodes", "zones", "datastores"); err != nil {
+					return err
+				}
+				if !cmd.Flags().Changed("seed") {
+					f.seed = 0 // the file's
+				}
+			}
+			return serve(cmd.Context(), s, f)
+		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "HOST:PORT; port 0 picks a free one")
@@ -52,6 +65,7 @@ path of a ready csi-vsphere.conf.`,
 	fl.IntVar(&f.nodes, "nodes", 2, "number of VMs, named node-1, node-2, … (0 to 64)")
 	fl.StringSliceVar(&f.zones, "zones", nil, "zones that the VMs are in, in turn")
 	fl.StringSliceVar(&f.datastores, "datastores", nil, "datastores instead of two of type VMFS, each NAME[:TYPE][@HOST+HOST] (types VMFS, NFS, NFS41, vsan, VVOL)")
+	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters there are")
 	fl.StringVar(&f.state, "state", "", "directory that keeps volumes, task numbers and certificate over a restart")
 	fl.CountVarP(&f.verbose, "verbose", "v", "log to standard error (-v warnings, -vv info, -vvv debug)")
 	return cmd
@@ -73,8 +87,29 @@ func checkListen(flag, addr string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// plan makes the configurations of the vCenters from the flags.
+// plan makes the configurations of the vCenters from the lab file or the flags.
 func (f serveFlags) plan() ([]served, error) {
+	if f.lab != "" {
+		lab, err := loadLab(f.lab)
+		if err != nil {
+			return nil, &exitError{ExitUsage, err}
+		}
+		seed := f.seed
+		if seed == 0 {
+			seed = max(lab.Seed, 1)
+		}
+		var plan []served
+		vs, places := lab.Configs()
+		for i, v := range vs {
+			p := served{name: v.Name, listen: places[i].Listen, cfg: v.Config}
+			if p.listen == "" {
+				p.listen = fmt.Sprintf("127.0.0.%d:0", i+1) // the driver tells them apart by host
+			}
+			p.cfg.Seed = sim.SeedOf(seed, i, v.Name)
+			plan = append(plan, p)
+		}
+		return plan, nil
+	}
 	if f.nodes < 0 || f.nodes > 64 {
 		return nil, exitf(ExitUsage, "--nodes %d: allowed are 0 to 64", f.nodes)
 	}
@@ -121,10 +156,14 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 		defer os.Remove(f.env)
 		defer os.Remove(filepath.Join(filepath.Dir(f.env), "csi-vsphere.conf"))
 	}
-	for _, v := range run.vcenters {
+	for i, v := range run.vcenters {
 		u := v.URL()
 		u.User = nil // the password is in the env file only
-		fmt.Fprintf(s.Out, "csilab: vCenter %s at %s, datacenter %s, datastores %s\n", v.Version(), u, strings.Join(v.Datacenters(), ", "), strings.Join(v.DatastoreNames(), ", "))
+		name := ""
+		if len(run.vcenters) > 1 {
+			name = run.names[i] + ": "
+		}
+		fmt.Fprintf(s.Out, "csilab: "+name+"vCenter %s at %s, datacenter %s, datastores %s\n", v.Version(), u, strings.Join(v.Datacenters(), ", "), strings.Join(v.DatastoreNames(), ", "))
 	}
 	if f.env != "" {
 		fmt.Fprintf(s.Out, "csilab: environment in %s\n", f.env)
