@@ -24,7 +24,7 @@ func (f *fcds) at(task types.ManagedObjectReference, err error) (types.AnyType, 
 // TestFCDMethodsOfVim: the methods that govmomi's ObjectManager does not wrap.
 func TestFCDMethodsOfVim(t *testing.T) {
 	t.Parallel()
-	f := newFCDs(t, vcenter.Config{})
+	f := newFCDs(t, vcenter.Config{Version: "9.1.0"})
 	c, this, ds := f.Client.Client, *f.Client.ServiceContent.VStorageObjectManager, f.ds[0].Reference()
 	id := types.ID{Id: f.fcd("one")}
 
@@ -121,6 +121,25 @@ func TestFCDMethodsOfVim(t *testing.T) {
 	if x := f.retrieve(id.Id); x.Name != "uno" || x.CapacityInMB != 64 || x.Backing.GetBaseConfigInfoBackingInfo().Datastore != f.ds[1].Reference() || f.read(id.Id, 0, 3) != "one" {
 		t.Errorf("in the end %+v", x)
 	}
+}
+
+// TestFCDMethodsOfOlderReleases: what a release does not have is not found.
+func TestFCDMethodsOfOlderReleases(t *testing.T) {
+	t.Parallel()
+	f := newFCDs(t, vcenter.Config{Version: "8.0.1"})
+	c, this, ds := f.Client.Client, *f.Client.ServiceContent.VStorageObjectManager, f.ds[0].Reference()
+	id := types.ID{Id: f.fcd("one")}
+	snap := f.must(f.ended(f.global.CreateSnapshot(f.ctx, id, "s"))).(types.ID)
+	_, err := methods.RenameVStorageObjectEx(f.ctx, c, &types.RenameVStorageObjectEx{This: this, Id: id, Datastore: ds, Name: "uno"})
+	f.refused(&types.MethodNotFound{}, nil, err)
+	_, err = methods.VStorageObjectDeleteSnapshotEx2_Task(f.ctx, c, &types.VStorageObjectDeleteSnapshotEx2_Task{This: this, Id: id, Datastore: ds})
+	f.refused(&types.MethodNotFound{}, nil, err)
+	r, err := methods.CreateDiskFromSnapshot_Task(f.ctx, c, &types.CreateDiskFromSnapshot_Task{This: this, Id: id, Datastore: ds, SnapshotId: snap, Name: "linked", IsLinkedClone: types.NewBool(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.at(r.Returnval, nil)
+	f.refused(&types.NotSupported{}, nil, err)
 }
 
 // TestFCDPolicyAndCrypto: a policy that exists and that the datastore

@@ -65,6 +65,9 @@ func (v *VCenter) guard(ctx *simulator.Context, m *simulator.Method) types.BaseM
 		}
 		return nil
 	}
+	if ownDisks[m.This.Type] && !v.face.Offers(m.Name) {
+		return &types.MethodNotFound{Receiver: m.This, Method: m.Name}
+	}
 	if fileBacked[m.This.Type] && !readOnly(m.This.Type, m.Name) {
 		return &types.NotSupported{}
 	}

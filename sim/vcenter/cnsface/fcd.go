@@ -404,6 +404,9 @@ func (f *Face) cloneSpec(id string, s vim.VslmCloneSpec) (cns.DiskSpec, error) {
 func (f *Face) snapshotSpec(id, snap, name string, profile []vim.BaseVirtualMachineProfileSpec, crypto vim.BaseCryptoSpec, path string, linked bool) (cns.DiskSpec, error) {
 	d := cns.DiskSpec{ID: f.newVolumeID(name, false), Name: name, From: &cns.Source{Volume: id, Snapshot: snap}, Linked: linked}
 	d.Path = filePath(path, d.ID)
+	if linked && !f.release.atLeast(release91) {
+		return d, &cns.Error{Kind: cns.NotSupported, Field: "isLinkedClone", Value: "true", Reason: "linked clones came with 9.1"}
+	}
 	if snap == "" { // that would be a copy of the disk as it is
 		return d, &cns.Error{Kind: cns.InvalidArgument, Field: "snapshotId", Reason: "empty"}
 	}

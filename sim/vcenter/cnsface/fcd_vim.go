@@ -124,6 +124,7 @@ func (f *Face) tagged(category, name string) ([]vim.ID, error) {
 	return idList(f.core.Tagged(t)), nil
 }
 
+// tagsOf are the tags of a disk that there still are in the tagging service.
 func (f *Face) tagsOf(id string) ([]vim.VslmTagEntry, error) {
 	d, _, err := f.disk(id, "")
 	if err != nil {
@@ -131,6 +132,9 @@ func (f *Face) tagsOf(id string) ([]vim.VslmTagEntry, error) {
 	}
 	var out []vim.VslmTagEntry
 	for _, t := range d.Tags {
+		if f.cfg.HasTag != nil && !f.cfg.HasTag(t.Category, t.Name) {
+			continue
+		}
 		out = append(out, vim.VslmTagEntry{ParentCategoryName: t.Category, TagName: t.Name})
 	}
 	return out, nil
@@ -515,6 +519,14 @@ func (m *storageObjects) RetrieveVStorageObjectAssociations(_ *simulator.Context
 func (m *storageObjects) ReconcileDatastoreInventoryTask(ctx *simulator.Context, _ *vim.ReconcileDatastoreInventory_Task) soap.HasFault {
 	return &methods.ReconcileDatastoreInventory_TaskBody{Res: &vim.ReconcileDatastoreInventory_TaskResponse{
 		Returnval: m.task(ctx, "ReconcileDatastoreInventory_Task", "", func(context.Context, *simulator.Context) (vim.AnyType, error) { return nil, nil }),
+	}}
+}
+
+// ReconcileDatastoreInventoryExTask implements
+// ReconcileDatastoreInventoryEx_Task.
+func (m *storageObjects) ReconcileDatastoreInventoryExTask(ctx *simulator.Context, _ *vim.ReconcileDatastoreInventoryEx_Task) soap.HasFault {
+	return &methods.ReconcileDatastoreInventoryEx_TaskBody{Res: &vim.ReconcileDatastoreInventoryEx_TaskResponse{
+		Returnval: m.task(ctx, "ReconcileDatastoreInventoryEx_Task", "", func(context.Context, *simulator.Context) (vim.AnyType, error) { return nil, nil }),
 	}}
 }
 

@@ -65,8 +65,17 @@ var since = map[string]release{
 	"CnsUnregisterVolume":        release91,
 	"CnsSetVolumeControlFlags":   release92,
 	"CnsClearVolumeControlFlags": release92,
+	// Of disks: govmomi's table of minimal versions.
+	"DeleteVStorageObjectEx_Task":                {7, 0, 2},
+	"VCenterUpdateVStorageObjectMetadataEx_Task": {7, 0, 2},
+	"RenameVStorageObjectEx":                     {8, 0, 2},
+	"RevertVStorageObjectEx_Task":                {8, 0, 2},
+	"VStorageObjectCreateSnapshotEx_Task":        {8, 0, 2},
+	"VStorageObjectDeleteSnapshotEx_Task":        {8, 0, 2},
+	"VStorageObjectExtendDiskEx_Task":            {8, 0, 2},
+	"ReconcileDatastoreInventoryEx_Task":         {9, 0, 0},
 }
 
-// Offers says whether the release of this vCenter has a method of CNS. Calls
-// of one that it lacks are MethodNotFound.
+// Offers says whether the release of this vCenter has a method of CNS or of
+// the managers of disks. Calls of one that it lacks are MethodNotFound.
 func (f *Face) Offers(method string) bool { return f.release.atLeast(since[method]) }
