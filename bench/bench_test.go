@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	cnstypes "github.com/vmware/govmomi/cns/types"
+)
+
+// BenchmarkStart: from nothing to the first volume.
+func BenchmarkStart(b *testing.B) {
+	var of []float64
+	for _, side := range sides {
+		b.Run(side.name, func(b *testing.B) {
+			for range b.N {
+				s, err := side.start(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := s.create(b.Context(), "first", s.datastore()); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				s.stop()
+				b.StartTimer()
+			}
+			of = append(of, b.Elapsed().Seconds()/float64(b.N))
+		})
+	}
+	ratio(b, of[len(of)-1]/of[0], "x-stock")
+}
+
+// BenchmarkPairs: a create and a delete, each with a wait for its task.
+func BenchmarkPairs(b *testing.B) {
+	for _, workers := range []int{1, 64} {
+		b.Run(fmt.Sprint(workers, "-workers"), func(b *testing.B) {
+			compare(b, func(b *testing.B, s *server) {
+				if err := s.pairs(b.Context(), workers, b.N); err != nil {
+					b.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+var names atomic.Int64
+
+// pairs makes and deletes n volumes with some workers.
+func (s *server) pairs(ctx context.Context, workers, n int) error {
+	ds := s.datastore()
+	var left atomic.Int64
+	left.Store(int64(n))
+	errs := make(chan error, workers)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				id, err := s.create(ctx, fmt.Sprint("pvc-", names.Add(1)), ds)
+				if err == nil {
+					err = s.delete(ctx, id)
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}
+
+// BenchmarkGrowth: what a pair leaves behind, in bytes of heap, once all that
+// is bounded is full.
+func BenchmarkGrowth(b *testing.B) {
+	for _, side := range sides {
+		b.Run(side.name, func(b *testing.B) {
+			s, err := side.start(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.stop()
+			warm := 700 // 1400 tasks: more than ours keeps
+			if s.stock != nil {
+				warm = 20
+			}
+			if err := s.pairs(b.Context(), 8, warm); err != nil {
+				b.Fatal(err)
+			}
+			n := max(b.N, 50)
+			if s.ours != nil {
+				n = max(n, 500)
+			}
+			before := heap()
+			b.ResetTimer()
+			if err := s.pairs(b.Context(), 8, n); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric((float64(heap())-float64(before))/float64(n), "heap-B/pair")
+		})
+	}
+}
+
+// BenchmarkVolumes: what there is costs, with 100 and with 10,000 volumes.
+func BenchmarkVolumes(b *testing.B) {
+	byID := map[string][]float64{}
+	all := map[string]float64{}
+	for _, side := range sides {
+		for _, n := range []int{100, 10_000} {
+			b.Run(fmt.Sprintf("%s/%d", side.name, n), func(b *testing.B) {
+				s := filled(b, side.name, n)
+				id := s.someID(b)
+				b.Run("query-id", func(b *testing.B) {
+					f := &cnstypes.CnsQueryFilter{VolumeIds: []cnstypes.CnsVolumeId{{Id: id}}}
+					for range b.N {
+						q, err := s.cns.QueryVolume(b.Context(), f)
+						if err != nil || len(q.Volumes) != 1 {
+							b.Fatal(q, err)
+						}
+					}
+					byID[side.name] = append(byID[side.name], b.Elapsed().Seconds()/float64(b.N))
+				})
+				if n < 10_000 {
+					return
+				}
+				b.Run("query-all", func(b *testing.B) {
+					for range b.N {
+						if got := s.readAll(b); got != n {
+							b.Fatalf("%d volumes, want %d", got, n)
+						}
+					}
+					all[side.name] = b.Elapsed().Seconds() / float64(b.N)
+				})
+			})
+		}
+	}
+	for _, side := range sides {
+		// The benchmark runs more than once until it is long enough: the last
+		// two are at 100 and 10,000 in this order.
+		if m := byID[side.name]; len(m) >= 2 {
+			b.Run(side.name, func(b *testing.B) { ratio(b, m[len(m)-1]/m[0], "x-at-100") })
+		}
+	}
+	b.Run("query-all", func(b *testing.B) { ratio(b, all["stock"]/all["csilab"], "x-stock") })
+}
+
+// readAll reads all volumes as each side offers it: ours a thousand at a time.
+func (s *server) readAll(b *testing.B) int {
+	f := cnstypes.CnsQueryFilter{}
+	if s.ours == nil {
+		q, err := s.cns.QueryAllVolume(b.Context(), f, cnstypes.CnsQuerySelection{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return len(q.Volumes)
+	}
+	n := 0
+	f.Cursor = &cnstypes.CnsCursor{Limit: 1000}
+	for {
+		q, err := s.cns.QueryAllVolume(b.Context(), f, cnstypes.CnsQuerySelection{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		n += len(q.Volumes)
+		if len(q.Volumes) == 0 || q.Cursor.Offset >= q.Cursor.TotalRecords {
+			return n
+		}
+		f.Cursor = &q.Cursor
+	}
+}
