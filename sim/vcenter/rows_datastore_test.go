@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	cnstypes "github.com/vmware/govmomi/cns/types"
@@ -543,5 +544,79 @@ func TestDatastoreSuspended(t *testing.T) {
 	}
 	if err := r.v.SuspendDatastore("floppy", true); err == nil {
 		t.Error("suspended what isn't")
+	}
+}
+
+// TestDatastoresWhileTheyChange: whatever happens to datastores at once, calls
+// come back, and in the end the space is what is there.
+func TestDatastoresWhileTheyChange(t *testing.T) {
+	r := newRig(t, vcenter.Config{Datastores: []vcenter.Datastore{{Name: "a", Thick: true}, {Name: "b", Thick: true}, {Name: "v", Type: "vsan", Thick: true}}})
+	m, err := object.GetCustomFieldsManager(r.Client.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	def, err := m.Add(r.ctx, "note", "", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stores := map[string]*object.Datastore{}
+	for _, n := range r.v.DatastoreNames() {
+		stores[n] = r.store(n)
+	}
+	names := r.v.DatastoreNames()
+	var wg sync.WaitGroup
+	each := func(n int, f func(i int, ds string)) {
+		wg.Go(func() {
+			for i := range n {
+				f(i, names[i%len(names)])
+			}
+		})
+	}
+	for w := range 2 {
+		each(12, func(i int, _ string) { // refusals are fine, hanging is not
+			s := blockVolume(fmt.Sprint("pvc-", w, "-", i), 10)
+			if i%3 == 0 {
+				s = fileVolume(s.Name, 10)
+			}
+			task, err := r.cns.CreateVolume(r.ctx, []cnstypes.CnsVolumeCreateSpec{s})
+			if res, _, err := r.client.result(r.ctx, task, err); err == nil && i%2 == 0 {
+				if err := r.delete(r.ctx, res.VolumeId.Id); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	each(12, func(i int, ds string) {
+		res, err := methods.Rename_Task(r.ctx, r.Client.Client, &types.Rename_Task{This: stores[ds].Reference(), NewName: fmt.Sprint("x", i%4)})
+		if err == nil {
+			_ = object.NewTask(r.Client.Client, res.Returnval).Wait(r.ctx)
+		}
+	})
+	each(12, func(i int, ds string) { _ = r.v.DatastoreAccessible(ds, "", i%2 == 0) })
+	each(12, func(i int, ds string) { _ = r.v.DatastoreMaintenance(ds, i%2 == 0) })
+	each(12, func(i int, ds string) { _ = r.v.SuspendDatastore(ds, i%2 == 0) })
+	each(12, func(i int, ds string) { _ = r.v.FillDatastore(ds, int64(i)<<30) })
+	each(12, func(i int, ds string) { _ = r.v.FileService("v", i%2 == 0) })
+	each(12, func(i int, ds string) { _ = refresh(r, stores[ds]) })
+	each(12, func(i int, ds string) { _ = m.Set(r.ctx, stores[ds].Reference(), def.Key, fmt.Sprint(i)) })
+	each(6, func(i int, _ string) {
+		if d, err := m.Add(r.ctx, fmt.Sprint("field ", i), "Datastore", nil, nil); err == nil {
+			_ = m.Remove(r.ctx, d.Key)
+		}
+	})
+	wg.Wait()
+	used := map[string]int64{}
+	for _, v := range r.v.Volumes() {
+		used[v.Datastore] += v.CapacityMB
+	}
+	for name, ds := range stores {
+		for _, err := range []error{r.v.DatastoreAccessible(name, "", true), r.v.FillDatastore(name, 1<<40), refresh(r, ds)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := r.summary(ds).Summary; s.FreeSpace != s.Capacity-used[ds.Reference().Value]<<20 {
+			t.Errorf("%s: %d of %d free, volumes take %d MB", name, s.FreeSpace, s.Capacity, used[ds.Reference().Value])
+		}
 	}
 }
