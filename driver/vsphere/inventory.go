@@ -260,12 +260,20 @@ type host struct {
 	name   string
 }
 
+// suspended says whether a custom attribute of a datastore asks for no new
+// volumes there: tools of CNS set one with this value while they move volumes
+// away.
+func suspended(v types.BaseCustomFieldValue) bool {
+	s, ok := v.(*types.CustomFieldStringValue)
+	return ok && s.Value == "cns.vmware.com/datastoreSuspended"
+}
+
 // storage lists the datastores, and the hosts that are connected and not in
 // maintenance.
 func (b *Backend) storage(ctx context.Context) (ds []datastore, hs []host, err error) {
 	err = b.read(ctx, func(ctx context.Context, s *session) error {
 		ds, hs = nil, nil
-		content, err := b.all(ctx, s, "Datastore", []string{"name", "summary", "host"})
+		content, err := b.all(ctx, s, "Datastore", []string{"name", "summary", "host", "customValue"})
 		if err != nil {
 			return err
 		}
@@ -281,6 +289,8 @@ func (b *Backend) storage(ctx context.Context) (ds []datastore, hs []host, err e
 				x.usable = "not accessible"
 			case d.Summary.MaintenanceMode != "" && d.Summary.MaintenanceMode != string(types.DatastoreSummaryMaintenanceModeStateNormal):
 				x.usable = d.Summary.MaintenanceMode
+			case slices.ContainsFunc(d.CustomValue, suspended):
+				x.usable = "suspended"
 			}
 			for _, h := range d.Host {
 				i := h.MountInfo

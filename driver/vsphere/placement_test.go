@@ -187,6 +187,14 @@ func TestParameters(t *testing.T) {
 	if store, err := create("pvc-g", map[string]string{"storagepolicyname": "gold"}); err != nil || store != "ds-2" {
 		t.Errorf("after maintenance: %s, %v", store, err)
 	}
+	if err := r.vc.SuspendDatastore("ds-3", true); err != nil {
+		t.Fatal(err)
+	}
+	if store, err := create("pvc-s", nil); err != nil || store != "ds-2" {
+		t.Errorf("with one suspended: %s, %v", store, err)
+	}
+	_, err = create("pvc-u", map[string]string{"datastoreurl": r.vc.DatastoreURL("ds-3")})
+	want(t, err, codes.ResourceExhausted, "suspended")
 }
 
 func TestLists(t *testing.T) {
