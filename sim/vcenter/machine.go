@@ -32,15 +32,37 @@ func (m *machine) task(ctx *simulator.Context, op string, run func(*simulator.Co
 		Call: task.Call{Op: op, VM: m.Self.Value}, Entity: m.Self, EntityName: m.Name,
 		Name: op, DescriptionID: "VirtualMachine." + lower(id),
 	}, func(_ context.Context, c *simulator.Context) (types.AnyType, types.BaseMethodFault) {
+		if t, busy := m.v.face.Occupied(m.Self); busy {
+			return nil, &types.TaskInProgress{Task: t}
+		}
 		return nil, run(c)
 	})
 }
 
 // PowerOnVMTask implements PowerOnVM_Task.
 func (m *machine) PowerOnVMTask(ctx *simulator.Context, _ *types.PowerOnVM_Task) soap.HasFault {
-	return &methods.PowerOnVM_TaskBody{Res: &types.PowerOnVM_TaskResponse{Returnval: m.task(ctx, "PowerOnVM_Task", func(c *simulator.Context) types.BaseMethodFault {
-		return m.power(c, types.VirtualMachinePowerStatePoweredOn)
+	return &methods.PowerOnVM_TaskBody{Res: &types.PowerOnVM_TaskResponse{Returnval: m.start(ctx, "PowerOnVM_Task", func(ctx context.Context, c *simulator.Context, _ ref) (types.AnyType, types.BaseMethodFault) {
+		if t, busy := m.v.face.Occupied(m.Self); busy {
+			return nil, &types.TaskInProgress{Task: t}
+		}
+		return nil, m.powerOn(ctx, c)
 	})}}
+}
+
+// powerOn starts the VM; no lock of it is held. Whose disks another VM has
+// can't start: they are locked.
+func (m *machine) powerOn(ctx context.Context, c *simulator.Context) (fault types.BaseMethodFault) {
+	if fault := m.v.face.Claim(ctx, c, m.Self); fault != nil {
+		return fault
+	}
+	c.WithLock(m.VirtualMachine, func() {
+		if m.v.vim.Get(m.Self) == nil {
+			fault = &types.ManagedObjectNotFound{Obj: m.Self}
+			return
+		}
+		fault = m.power(c, types.VirtualMachinePowerStatePoweredOn)
+	})
+	return fault
 }
 
 // PowerOffVMTask implements PowerOffVM_Task.
@@ -161,7 +183,11 @@ func (v *VCenter) power(node string, to types.VirtualMachinePowerState) error {
 	}
 	ctx := v.internal()
 	var f types.BaseMethodFault
-	ctx.WithLock(m.VirtualMachine, func() { f = m.power(ctx, to) })
+	if to == types.VirtualMachinePowerStatePoweredOn {
+		f = m.powerOn(v.ctx, ctx)
+	} else {
+		ctx.WithLock(m.VirtualMachine, func() { f = m.power(ctx, to) })
+	}
 	if f != nil {
 		return fmt.Errorf("vcenter: node %q: %w", node, &Fault{Fault: f})
 	}

@@ -341,7 +341,7 @@ func (m *machine) clone(ctx context.Context, c *simulator.Context, req types.Clo
 		return ref{}, &types.RequestCanceled{}
 	}
 	var self ref
-	if fault := v.face.Adopt(ctx, c, vm, func() { self = v.install(vm, "") }); fault != nil {
+	if fault := v.face.Adopt(ctx, vm, func() { self = v.install(vm, "") }); fault != nil {
 		return ref{}, fault
 	}
 	if req.Spec.PowerOn {

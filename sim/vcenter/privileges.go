@@ -125,6 +125,13 @@ var rules = map[string]rule{
 	"DatastoreExitMaintenanceMode_Task":          {this: "Datastore.Config"},
 	"SetCustomValue":                             {this: "Global.SetCustomField"},
 	"setCustomValue":                             {this: "Global.SetCustomField"},
+	"RemoveSnapshot_Task":                        {also: snapshotNeeds},
+	"RevertToSnapshot_Task":                      {also: snapshotNeeds},
+	"RenameSnapshot":                             {also: snapshotNeeds},
+	"ShutdownGuest":                              {this: "VirtualMachine.Interact.PowerOff"},
+	"RebootGuest":                                {this: "VirtualMachine.Interact.Reset"},
+	"StandbyGuest":                               {this: "VirtualMachine.Interact.Suspend"},
+	"Rename_Task":                                {this: "VirtualMachine.Config.Rename"},
 	"SetField": {also: func(_ *VCenter, _ principal, m *simulator.Method) []need {
 		return entityNeed(m, "Global.SetCustomField")
 	}},
@@ -314,6 +321,7 @@ func reconfigureNeeds(_ *VCenter, _ principal, m *simulator.Method) (out []need)
 	}
 	s := req.Spec
 	add(s.Name != "", "Rename")
+	add(s.Uuid != "" || s.InstanceUuid != "" || s.GuestId != "", "Settings")
 	add(s.NumCPUs != 0, "CPUCount")
 	add(s.MemoryMB != 0, "Memory")
 	add(s.Annotation != "", "Annotation")
@@ -338,6 +346,18 @@ func reconfigureNeeds(_ *VCenter, _ principal, m *simulator.Method) (out []need)
 		}
 	}
 	return out
+}
+
+// snapshotNeeds are on the VM: a snapshot is no object of the inventory's tree.
+func snapshotNeeds(v *VCenter, _ principal, m *simulator.Method) []need {
+	s, ok := v.vim.Get(m.This).(*vmSnapshot)
+	if !ok {
+		return nil
+	}
+	privilege := map[string]string{
+		"RemoveSnapshot_Task": "RemoveSnapshot", "RevertToSnapshot_Task": "RevertToSnapshot", "RenameSnapshot": "RenameSnapshot",
+	}[m.Name]
+	return []need{{s.Vm, "VirtualMachine.State." + privilege}}
 }
 
 func moveNeeds(v *VCenter, _ principal, m *simulator.Method) []need {

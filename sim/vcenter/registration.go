@@ -37,12 +37,21 @@ func (m *machine) DestroyTask(ctx *simulator.Context, _ *types.Destroy_Task) soa
 // (kubernetes-sigs/vsphere-csi-driver#221, PR #2129: CNS sets the flag).
 func (m *machine) destroy(ctx context.Context, c *simulator.Context) (fault types.BaseMethodFault) {
 	var devices []types.BaseVirtualDevice
+	var points []*vmSnapshot
 	c.WithLock(m.VirtualMachine, func() {
 		devices = slices.Clone(m.Config.Hardware.Device)
+		for _, r := range snapshotsOf(m.Snapshot) {
+			if s, ok := m.v.vim.Get(r).(*vmSnapshot); ok {
+				points = append(points, s)
+			}
+		}
 		_, fault = m.remove(c)
 	})
 	if fault != nil {
 		return fault
+	}
+	for _, s := range points {
+		m.v.face.Unkeep(s.content(), dependents(&s.Config))
 	}
 	m.v.face.Bury(ctx, c, devices)
 	return nil
@@ -68,16 +77,21 @@ func (m *machine) unregister(ctx *simulator.Context) types.BaseMethodFault {
 			s.points[r] = p
 		}
 	}
+	pins := m.v.pinsOf(m.Snapshot)
 	node, f := m.remove(ctx)
 	if f != nil {
 		return f
 	}
 	s.node = node
+	m.v.face.Pin(onShelf(s.config.Files.VmPathName), pins) // the files still do
 	m.v.mu.Lock()
 	defer m.v.mu.Unlock()
 	m.v.inv.shelf[s.config.Files.VmPathName] = s
 	return nil
 }
+
+// onShelf names what pins the volumes of a VM that is not registered.
+func onShelf(vmx string) ref { return ref{Type: "VirtualMachine", Value: "unregistered " + vmx} }
 
 // vmFolder answers the methods of a folder that put VMs into it. vcsim's make
 // and read files.
@@ -141,9 +155,10 @@ func (v *VCenter) register(ctx context.Context, c *simulator.Context, req types.
 		return ref{}, &types.DuplicateName{Name: config.Name, Object: other}
 	}
 	vm := v.assemble(&config, at, types.VirtualMachinePowerStatePoweredOff)
+	v.face.Pin(onShelf(req.Path), nil)
 	var self ref
 	taken := false
-	fault = v.face.Adopt(ctx, c, vm, func() {
+	fault = v.face.Adopt(ctx, vm, func() {
 		v.mu.Lock()
 		_, there := v.inv.shelf[req.Path]
 		delete(v.inv.shelf, req.Path)
@@ -281,7 +296,7 @@ func (v *VCenter) create(ctx context.Context, c *simulator.Context, req types.Cr
 	vm.Datastore = v.datastoresOf(config)
 	vm.Summary.Config.NumVirtualDisks, vm.Summary.Config.NumEthernetCards = count(shape.Devices)
 	var self ref
-	if fault := v.face.Adopt(ctx, c, vm, func() { self = v.install(vm, "") }); fault != nil {
+	if fault := v.face.Adopt(ctx, vm, func() { self = v.install(vm, "") }); fault != nil {
 		return ref{}, fault
 	}
 	return self, nil

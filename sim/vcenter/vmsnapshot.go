@@ -24,6 +24,9 @@ const snapshotLevels = 32
 type vmSnapshot struct {
 	mo.VirtualMachineSnapshot
 	v *VCenter
+	// kept is the name of its content in the store of images, where that is not
+	// its own: it was another object before the VM was registered again.
+	kept string
 }
 
 func (v *VCenter) newSnapshot() *vmSnapshot {
@@ -84,56 +87,69 @@ func parentIn(list []snapshotTree, child ref) *ref {
 // CreateSnapshotTask implements CreateSnapshot_Task.
 func (m *machine) CreateSnapshotTask(ctx *simulator.Context, req *types.CreateSnapshot_Task) soap.HasFault {
 	r := *req
-	return &methods.CreateSnapshot_TaskBody{Res: &types.CreateSnapshot_TaskResponse{Returnval: m.occupied(ctx, "CreateSnapshot_Task", false, func(_ context.Context, c *simulator.Context, _ ref) (types.AnyType, types.BaseMethodFault) {
-		return answer(m.snapshot(c, r.Name, r.Description, r.Memory, r.Quiesce))
+	return &methods.CreateSnapshot_TaskBody{Res: &types.CreateSnapshot_TaskResponse{Returnval: m.occupied(ctx, "CreateSnapshot_Task", false, func(ctx context.Context, c *simulator.Context, _ ref) (types.AnyType, types.BaseMethodFault) {
+		return answer(m.snapshot(ctx, c, r.Name, r.Description, r.Memory, r.Quiesce))
 	})}}
 }
 
 // CreateSnapshotExTask implements CreateSnapshotEx_Task.
 func (m *machine) CreateSnapshotExTask(ctx *simulator.Context, req *types.CreateSnapshotEx_Task) soap.HasFault {
 	r := *req
-	return &methods.CreateSnapshotEx_TaskBody{Res: &types.CreateSnapshotEx_TaskResponse{Returnval: m.occupied(ctx, "CreateSnapshotEx_Task", false, func(_ context.Context, c *simulator.Context, _ ref) (types.AnyType, types.BaseMethodFault) {
+	return &methods.CreateSnapshotEx_TaskBody{Res: &types.CreateSnapshotEx_TaskResponse{Returnval: m.occupied(ctx, "CreateSnapshotEx_Task", false, func(ctx context.Context, c *simulator.Context, _ ref) (types.AnyType, types.BaseMethodFault) {
 		quiesce := r.QuiesceSpec != nil
-		return answer(m.snapshot(c, r.Name, r.Description, r.Memory, quiesce))
+		return answer(m.snapshot(ctx, c, r.Name, r.Description, r.Memory, quiesce))
 	})}}
 }
 
-func (m *machine) snapshot(c *simulator.Context, name, description string, memory, quiesce bool) (ref, types.BaseMethodFault) {
+func (m *machine) snapshot(ctx context.Context, c *simulator.Context, name, description string, memory, quiesce bool) (self ref, fault types.BaseMethodFault) {
 	if name == "" || len(name) > 80 {
 		return ref{}, &types.InvalidName{Name: name}
 	}
 	s := m.v.newSnapshot()
-	var volumes []string
+	on := false
+	level, id := 0, int32(0)
+	c.WithLock(m.VirtualMachine, func() {
+		if m.v.vim.Get(m.Self) == nil {
+			fault = &types.ManagedObjectNotFound{Obj: m.Self}
+			return
+		}
+		on = m.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
+		if fault = m.connected(); fault == nil {
+			fault = snapshotable(m.Config.Hardware.Device, on, memory)
+		}
+		if info := m.Snapshot; info != nil {
+			walkTree(info.RootSnapshotList, 1, func(x snapshotTree, l int) {
+				id = max(id, x.Id)
+				if info.CurrentSnapshot != nil && x.Snapshot == *info.CurrentSnapshot {
+					level = l
+				}
+			})
+		}
+		s.Vm = m.Self
+		s.Config = *m.Config
+		s.Config.Hardware.Device = slices.Clone(m.Config.Hardware.Device)
+	})
+	if fault == nil && level >= snapshotLevels {
+		fault = &types.TooManySnapshotLevels{}
+	}
+	if fault != nil {
+		return ref{}, fault
+	}
+	// The VM is this task's: its disks stay as they are until the end.
+	if fault := m.v.face.Keep(ctx, s.content(), dependents(&s.Config)); fault != nil {
+		return ref{}, fault
+	}
 	unlock := m.v.vim.AcquireLock(c, m.VirtualMachine)
 	defer unlock()
 	if m.v.vim.Get(m.Self) == nil {
+		m.v.face.Unkeep(s.content(), dependents(&s.Config))
 		return ref{}, &types.ManagedObjectNotFound{Obj: m.Self}
-	}
-	if fault := m.connected(); fault != nil {
-		return ref{}, fault
-	}
-	on := m.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
-	if fault := snapshotable(m.Config.Hardware.Device, on, memory); fault != nil {
-		return ref{}, fault
 	}
 	var old types.VirtualMachineSnapshotInfo
 	if m.Snapshot != nil {
 		old = *m.Snapshot
 	}
-	level, id := 0, int32(0)
-	walkTree(old.RootSnapshotList, 1, func(x snapshotTree, l int) {
-		id = max(id, x.Id)
-		if old.CurrentSnapshot != nil && x.Snapshot == *old.CurrentSnapshot {
-			level = l
-		}
-	})
-	if level >= snapshotLevels {
-		return ref{}, &types.TooManySnapshotLevels{}
-	}
-	s.Vm = m.Self
-	s.Config = *m.Config
-	s.Config.Hardware.Device = slices.Clone(m.Config.Hardware.Device)
-	self := m.v.vim.Put(s).Reference()
+	self = m.v.vim.Put(s).Reference()
 	node := snapshotTree{
 		Snapshot: self, Vm: m.Self, Name: name, Description: description, Id: id + 1, CreateTime: time.Now(),
 		State: types.VirtualMachinePowerStatePoweredOff, Quiesced: quiesce, ReplaySupported: types.NewBool(false),
@@ -151,9 +167,31 @@ func (m *machine) snapshot(c *simulator.Context, name, description string, memor
 		})
 	}
 	m.setSnapshots(c, &self, roots)
-	volumes = m.v.pinsOf(m.Snapshot)
-	m.v.face.Pin(m.Self, volumes)
+	m.v.face.Pin(m.Self, m.v.pinsOf(m.Snapshot))
 	return self, nil
+}
+
+// content is what the store of images calls the snapshot.
+func (s *vmSnapshot) content() string {
+	if s.kept != "" {
+		return s.kept
+	}
+	return "vm-" + s.Self.Value
+}
+
+// dependents lists the volumes that a snapshot of a VM of this configuration
+// takes in.
+func dependents(config *types.VirtualMachineConfigInfo) (out []string) {
+	for _, d := range config.Hardware.Device {
+		x, ok := d.(*types.VirtualDisk)
+		if !ok || x.VDiskId == nil {
+			continue
+		}
+		if b, ok := x.Backing.(*types.VirtualDiskFlatVer2BackingInfo); ok && !independent(b) {
+			out = append(out, x.VDiskId.Id)
+		}
+	}
+	return out
 }
 
 // snapshotable says what stands against a snapshot of a VM. Independent disks
@@ -211,18 +249,8 @@ func (m *machine) setSnapshots(c *simulator.Context, current *ref, roots []snaps
 // pinsOf lists the volumes that snapshots of a VM hold.
 func (v *VCenter) pinsOf(info *types.VirtualMachineSnapshotInfo) (out []string) {
 	for _, r := range snapshotsOf(info) {
-		s, ok := v.vim.Get(r).(*vmSnapshot)
-		if !ok {
-			continue
-		}
-		for _, d := range s.Config.Hardware.Device {
-			x, ok := d.(*types.VirtualDisk)
-			if !ok || x.VDiskId == nil || slices.Contains(out, x.VDiskId.Id) {
-				continue
-			}
-			if b, ok := x.Backing.(*types.VirtualDiskFlatVer2BackingInfo); ok && !independent(b) {
-				out = append(out, x.VDiskId.Id)
-			}
+		if s, ok := v.vim.Get(r).(*vmSnapshot); ok {
+			out = append(out, dependents(&s.Config)...)
 		}
 	}
 	return out
@@ -264,13 +292,21 @@ func (s *vmSnapshot) machine() *simulator.VirtualMachine {
 // dropSnapshots removes those that which picks, with their children or
 // handing these to the parent.
 func (m *machine) dropSnapshots(c *simulator.Context, which func(snapshotTree) (drop, children bool)) types.BaseMethodFault {
+	gone, fault := m.drop(c, which)
+	for _, s := range gone {
+		m.v.face.Unkeep(s.content(), dependents(&s.Config))
+	}
+	return fault
+}
+
+func (m *machine) drop(c *simulator.Context, which func(snapshotTree) (drop, children bool)) (out []*vmSnapshot, fault types.BaseMethodFault) {
 	unlock := m.v.vim.AcquireLock(c, m.VirtualMachine)
 	defer unlock()
 	if fault := m.connected(); fault != nil {
-		return fault
+		return nil, fault
 	}
 	if m.Snapshot == nil {
-		return nil
+		return nil, nil
 	}
 	var gone []ref
 	current := m.Snapshot.CurrentSnapshot
@@ -293,9 +329,12 @@ func (m *machine) dropSnapshots(c *simulator.Context, which func(snapshotTree) (
 	m.setSnapshots(c, current, left)
 	m.v.face.Pin(m.Self, m.v.pinsOf(m.Snapshot))
 	for _, r := range gone {
+		if s, ok := m.v.vim.Get(r).(*vmSnapshot); ok {
+			out = append(out, s)
+		}
 		m.v.vim.Remove(c, r)
 	}
-	return nil
+	return out, nil
 }
 
 // RenameSnapshot implements the method of the API.
@@ -386,6 +425,9 @@ func (m *machine) revert(ctx context.Context, c *simulator.Context, task, to ref
 	if fault != nil {
 		return fault
 	}
+	if fault := m.v.face.Rewind(ctx, m.Self, s.content(), dependents(&s.Config)); fault != nil {
+		return fault
+	}
 	c.WithLock(m.VirtualMachine, func() {
 		if m.Snapshot != nil {
 			m.setSnapshots(c, &to, m.Snapshot.RootSnapshotList)
@@ -411,7 +453,7 @@ func (v *VCenter) restoreSnapshots(c *simulator.Context, vm *simulator.VirtualMa
 	now := map[ref]ref{}
 	for old, p := range s.points {
 		q := v.newSnapshot()
-		q.Config, q.Vm = p.Config, vm.Self
+		q.Config, q.Vm, q.kept = p.Config, vm.Self, p.content()
 		now[old] = v.vim.Put(q).Reference()
 	}
 	roots := rewrite(s.snapshots.RootSnapshotList, func(x snapshotTree) []snapshotTree {

@@ -52,8 +52,8 @@ func (v *VCenter) CloneVM(node, name string) error {
 
 // SnapshotVM takes a snapshot of a node's VM, which pins its volumes.
 func (v *VCenter) SnapshotVM(node, name string) error {
-	return v.administer(node, func(_ context.Context, m *machine, c *simulator.Context) types.BaseMethodFault {
-		_, f := m.snapshot(c, name, "", false, false)
+	return v.administer(node, func(ctx context.Context, m *machine, c *simulator.Context) types.BaseMethodFault {
+		_, f := m.snapshot(ctx, c, name, "", false, false)
 		return f
 	})
 }

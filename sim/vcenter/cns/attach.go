@@ -203,8 +203,21 @@ func (c *Core) release(id, vm string) {
 // PlanHold says whether a VM on a host could have a disk by other means than
 // CNS. Errors: NotFound, InUse, Pinned, Inaccessible.
 func (c *Core) PlanHold(a Attachment, host string) error {
-	v, ok := c.disk(a.Volume)
-	if !ok {
+	if err := c.PlanClaim(a); err != nil {
+		return err
+	}
+	v, _ := c.disk(a.Volume)
+	ds := c.datastores[v.Datastore]
+	if ds.Inaccessible || !ds.Mounts(host) {
+		return &Error{Kind: Inaccessible, Field: "id", Value: a.Volume, Holder: ds.Name, Reason: "the host of the VM doesn't reach the datastore of the disk"}
+	}
+	return nil
+}
+
+// PlanClaim says whether Sync would take up a disk that is in the hardware of a
+// VM. Errors: NotFound, InUse, Pinned.
+func (c *Core) PlanClaim(a Attachment) error {
+	if _, ok := c.disk(a.Volume); !ok {
 		return noDisk(a.Volume)
 	}
 	if old := c.against(a.Volume, a.VM, a.Sharing); old != nil {
@@ -213,19 +226,16 @@ func (c *Core) PlanHold(a Attachment, host string) error {
 	if vms := slices.DeleteFunc(c.Pinned(a.Volume), func(vm string) bool { return vm == a.VM }); len(vms) > 0 {
 		return pinnedBy(a.Volume, vms[0])
 	}
-	ds := c.datastores[v.Datastore]
-	if ds.Inaccessible || !ds.Mounts(host) {
-		return &Error{Kind: Inaccessible, Field: "id", Value: a.Volume, Holder: ds.Name, Reason: "the host of the VM doesn't reach the datastore of the disk"}
-	}
 	return nil
 }
 
 // Sync makes the attachments of a VM agree with its hardware, which is the
 // truth: what is in hw and free is taken up, what is not in hw is let go, and
-// what changed (slot, mode, sharing) is noted. It returns what was let go.
+// what changed (slot, mode, sharing) is noted. It returns what was let go and
+// what was taken up.
 // Disks in hw that are no first class disks, or that another VM holds by the
-// core's account and does not share, are passed over.
-func (c *Core) Sync(vm string, hw []Attachment) (lost []Attachment) {
+// core's account and does not share, or a snapshot of one, are passed over.
+func (c *Core) Sync(vm string, hw []Attachment) (lost, taken []Attachment) {
 	there := make(map[string]bool, len(hw))
 	for _, a := range hw {
 		there[a.Volume] = true
@@ -249,10 +259,11 @@ func (c *Core) Sync(vm string, hw []Attachment) (lost []Attachment) {
 				}
 				all[i] = a
 			}
-		} else if c.against(a.Volume, vm, a.Sharing) == nil {
+		} else if c.PlanClaim(a) == nil {
 			c.hold(a)
+			taken = append(taken, a)
 		}
 		there[a.Volume] = false
 	}
-	return lost
+	return lost, taken
 }

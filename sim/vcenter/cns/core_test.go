@@ -364,9 +364,9 @@ func TestSync(t *testing.T) {
 	must[Attachment](t)(c.Attach(AttachSpec{Volume: "a", VM: vm("vm-1"), DiskUUID: "ua"}))
 	must[Attachment](t)(c.Attach(AttachSpec{Volume: "b", VM: vm("vm-2"), DiskUUID: "ub"}))
 	// vm-1 lost a, got c, and claims b (which vm-2 has) and a stranger.
-	lost := c.Sync("vm-1", []Attachment{{Volume: "c", DiskUUID: "uc"}, {Volume: "b"}, {Volume: "stranger"}})
-	if len(lost) != 1 || lost[0].Volume != "a" {
-		t.Errorf("lost %+v", lost)
+	lost, taken := c.Sync("vm-1", []Attachment{{Volume: "c", DiskUUID: "uc"}, {Volume: "b"}, {Volume: "stranger"}})
+	if len(lost) != 1 || lost[0].Volume != "a" || len(taken) != 1 || taken[0].Volume != "c" {
+		t.Errorf("lost %+v, taken %+v", lost, taken)
 	}
 	want := []Attachment{{Volume: "b", VM: "vm-2", DiskUUID: "ub", Slot: Slot{Controller: 1000, Unit: 1}}, {Volume: "c", VM: "vm-1", DiskUUID: "uc"}}
 	if got := c.Attachments(); !reflect.DeepEqual(got, want) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vmware/govmomi/cns/methods"
 	cnstypes "github.com/vmware/govmomi/cns/types"
@@ -100,6 +101,9 @@ func (f *Face) plugIn(ctx context.Context, c *simulator.Context, vm vim.ManagedO
 	f.mu.Unlock()
 	if attached && !spec.Disk && f.release.atLeast(release91) {
 		return before, nil // the reply to the first call may have been lost
+	}
+	if err == nil && slices.Contains(m.lists, id) { // and will claim it when it starts
+		err = &cns.Error{Kind: cns.InUse, Field: "volumeId", Value: id, Holder: vm.Value, Reason: "the VM lists the disk"}
 	}
 	if err != nil {
 		return none, err
@@ -205,6 +209,9 @@ func (f *Face) pullOut(ctx context.Context, c *simulator.Context, id string, vm 
 	f.mu.Lock()
 	a, held, err := plan(id, m.VM)
 	f.mu.Unlock()
+	if err == nil && !held && slices.Contains(m.lists, id) {
+		f.inv.unplug(c, m, id) // it never came to hold the disk
+	}
 	if err != nil || !held {
 		return err
 	}

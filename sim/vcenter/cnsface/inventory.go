@@ -31,7 +31,8 @@ type inventory struct {
 
 	mu         sync.Mutex
 	datastores []vim.ManagedObjectReference
-	unplugging map[[2]string]bool // volumes, and VMs, whose disk the face itself is pulling
+	unplugging map[[2]string]bool // volumes, and VMs by id, whose disk the face itself is pulling
+	plugging   map[[2]string]bool // volumes, and VMs by uuid, whose disk it has plugged in before the hardware shows it
 }
 
 // handlerRef names the listener among the registry's; no object has it.
@@ -42,7 +43,7 @@ func newInventory(f *Face, s *simulator.Service) *inventory {
 	if si, ok := s.Context.Map.Get(vim25.ServiceInstance).(interface{ ServiceContent() vim.ServiceContent }); ok {
 		root = si.ServiceContent().RootFolder
 	}
-	return &inventory{face: f, svc: s, vim: s.Context.Map, root: root, unplugging: map[[2]string]bool{}}
+	return &inventory{face: f, svc: s, vim: s.Context.Map, root: root, unplugging: map[[2]string]bool{}, plugging: map[[2]string]bool{}}
 }
 
 // context is an identity under which objects of the registry are locked. Each
@@ -149,15 +150,12 @@ func (i *inventory) hold(vm, uuid string, hw []cns.Attachment) {
 	uuid = strings.ToLower(uuid)
 	f := i.face
 	f.mu.Lock()
-	lost := f.core.Sync(vm, hw)
+	lost, taken := f.core.Sync(vm, hw)
 	f.mu.Unlock()
-	for _, a := range lost {
-		i.mu.Lock()
-		own := i.unplugging[[2]string{a.Volume, vm}]
-		i.mu.Unlock()
-		if own || f.cfg.Hardware == nil {
-			continue
-		}
+	if f.cfg.Hardware == nil {
+		return
+	}
+	later := func(a cns.Attachment, held bool, do func() error) {
 		f.spawn(func() {
 			unlock, err := f.volumes.lock(f.ctx, a.Volume)
 			if err != nil {
@@ -165,16 +163,32 @@ func (i *inventory) hold(vm, uuid string, hw []cns.Attachment) {
 			}
 			defer unlock()
 			f.mu.Lock()
-			_, held := f.core.AttachmentAt(a.Volume, vm)
+			_, now := f.core.AttachmentAt(a.Volume, vm)
 			f.mu.Unlock()
-			if held {
-				return // plugged in again meanwhile
+			if now != held {
+				return // it changed again meanwhile
 			}
-			if err := f.cfg.Hardware.Detach(f.ctx, uuid, undash(a.DiskUUID)); err != nil {
-				f.log.Debug("pull a disk that left its VM", "vm", vm, "volume", a.Volume, "err", err)
+			if err := do(); err != nil {
+				f.log.Debug("follow a disk that others moved", "vm", vm, "volume", a.Volume, "plugged", held, "err", err)
 			}
 		})
 	}
+	for _, a := range lost {
+		if !i.own(i.unplugging, a.Volume, vm) {
+			later(a, false, func() error { return f.cfg.Hardware.Detach(f.ctx, uuid, undash(a.DiskUUID)) })
+		}
+	}
+	for _, a := range taken {
+		if !i.own(i.plugging, a.Volume, uuid) {
+			later(a, true, func() error { return f.cfg.Hardware.Attach(f.ctx, uuid, undash(a.DiskUUID), a.Volume) })
+		}
+	}
+}
+
+func (i *inventory) own(marks map[[2]string]bool, volume, vm string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return marks[[2]string{volume, vm}]
 }
 
 // hardware lists the disks of a VM that carry the id of a first class disk.
@@ -219,6 +233,9 @@ type machine struct {
 	ref  vim.ManagedObjectReference
 	obj  *simulator.VirtualMachine
 	uuid string // BIOS uuid
+	// lists are the first class disks in its hardware. It may not hold one that
+	// another VM took while this one was not registered.
+	lists []string
 }
 
 // look reads a VM. Errors: ManagedObjectNotFound.
@@ -241,6 +258,7 @@ func (i *inventory) look(c *simulator.Context, ref vim.ManagedObjectReference) (
 		built = true
 		m.uuid = strings.ToLower(vm.Config.Uuid)
 		m.Dense = i.face.cfg.DenseSlots
+		m.lists = volumesIn(hardware(&vm.VirtualMachine))
 		at := map[int32]int{}
 		for _, d := range vm.Config.Hardware.Device {
 			if kind, ok := controllerKind(d); ok {
@@ -282,6 +300,7 @@ func controllerKind(d vim.BaseVirtualDevice) (kind cns.ControllerKind, ok bool) 
 
 // plug adds a disk to a VM's hardware, with a controller for it when asked to.
 func (i *inventory) plug(c *simulator.Context, m machine, v cns.Disk, a cns.Attachment, addController bool) {
+	defer i.giving(v.ID, m.uuid)()
 	c.WithLock(m.obj, func() {
 		devices := slices.Clone(m.obj.Config.Hardware.Device)
 		keys := map[int32]bool{}
@@ -339,14 +358,24 @@ func (i *inventory) plug(c *simulator.Context, m machine, v cns.Disk, a cns.Atta
 
 // pulling says until done that the face itself takes a disk out of a VM.
 func (i *inventory) pulling(volume, vm string) (done func()) {
+	return i.mark(i.unplugging, volume, vm)
+}
+
+// giving says until done that the node has a disk which the VM of a uuid is
+// about to show.
+func (i *inventory) giving(volume, uuid string) (done func()) {
+	return i.mark(i.plugging, volume, strings.ToLower(uuid))
+}
+
+func (i *inventory) mark(marks map[[2]string]bool, volume, vm string) (done func()) {
 	key := [2]string{volume, vm}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.unplugging[key] = true
+	marks[key] = true
 	return func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		delete(i.unplugging, key)
+		delete(marks, key)
 	}
 }
 

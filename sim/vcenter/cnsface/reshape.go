@@ -143,6 +143,9 @@ func (f *Face) reshape(ctx context.Context, c *simulator.Context, obj *simulator
 	for _, a := range x.left {
 		defer f.inv.pulling(a.Volume, x.ID)()
 	}
+	for _, a := range x.come {
+		defer f.inv.giving(a.Volume, x.uuid)()
+	}
 	func() {
 		unlock := c.Map.AcquireLock(c, obj)
 		defer unlock()
@@ -215,23 +218,21 @@ func (f *Face) take(ctx context.Context, uuid string, disks []cns.Attachment) {
 // Adopt puts a VM into the inventory that has disks of volumes already, e.g.
 // one that is registered again. Those that another VM holds by now stay out of
 // its reach: CNS does not count them as attached to it.
-func (f *Face) Adopt(ctx context.Context, c *simulator.Context, vm *simulator.VirtualMachine, put func()) vim.BaseMethodFault {
+func (f *Face) Adopt(ctx context.Context, vm *simulator.VirtualMachine, put func()) vim.BaseMethodFault {
 	disks := disksOf("", vm.Config.Hardware.Device)
 	unlock, err := f.volumes.lockAll(ctx, volumesIn(disks)...)
 	if err != nil {
 		return &vim.RequestCanceled{}
 	}
 	defer unlock()
-	f.inv.refresh(c)
-	host := ""
-	if vm.Runtime.Host != nil {
-		host = vm.Runtime.Host.Value
-	}
 	f.mu.Lock()
-	disks = slices.DeleteFunc(disks, func(a cns.Attachment) bool { return f.core.PlanHold(a, host) != nil })
+	disks = slices.DeleteFunc(disks, func(a cns.Attachment) bool { return f.core.PlanClaim(a) != nil })
 	f.mu.Unlock()
 	if fault := f.give(ctx, strings.ToLower(vm.Config.Uuid), disks); fault != nil {
 		return fault
+	}
+	for _, a := range disks {
+		defer f.inv.giving(a.Volume, vm.Config.Uuid)()
 	}
 	put()
 	return nil
@@ -362,3 +363,68 @@ func (f *Face) Grow(ctx context.Context, c *simulator.Context, id string, capaci
 	f.grown(ctx, c, id, capacityMB, holders)
 	return nil
 }
+
+// Claim is called before a VM starts: it takes the disks that its hardware
+// lists and that it doesn't hold, as happens when another VM had them while
+// this one was not registered. One that another VM still has is locked.
+func (f *Face) Claim(ctx context.Context, c *simulator.Context, vm vim.ManagedObjectReference) vim.BaseMethodFault {
+	m, err := f.inv.look(c, vm)
+	if err != nil {
+		return &vim.ManagedObjectNotFound{Obj: vm}
+	}
+	var want []string
+	f.mu.Lock()
+	for _, id := range m.lists {
+		if _, held := f.core.AttachmentAt(id, vm.Value); !held {
+			want = append(want, id)
+		}
+	}
+	f.mu.Unlock()
+	if len(want) == 0 {
+		return nil
+	}
+	unlockVolumes, err := f.volumes.lockAll(ctx, slices.Clone(want)...)
+	if err != nil {
+		return &vim.RequestCanceled{}
+	}
+	defer unlockVolumes()
+	unlockVM, err := f.vms.lock(ctx, vm.Value)
+	if err != nil {
+		return &vim.RequestCanceled{}
+	}
+	defer unlockVM()
+	f.inv.refresh(c)
+	var disks []cns.Attachment
+	c.WithLock(m.obj, func() {
+		if m.obj.Config != nil {
+			disks = hardware(&m.obj.VirtualMachine)
+		}
+	})
+	disks = slices.DeleteFunc(disks, func(a cns.Attachment) bool { return !slices.Contains(want, a.Volume) })
+	if fault := f.welcome(m, disks); fault != nil {
+		return fault
+	}
+	if fault := f.give(ctx, m.uuid, disks); fault != nil {
+		return fault
+	}
+	for _, a := range disks {
+		defer f.inv.giving(a.Volume, m.uuid)()
+	}
+	c.WithLock(m.obj, func() {
+		if m.obj.Config != nil {
+			f.inv.sync(&m.obj.VirtualMachine)
+		}
+	})
+	return nil
+}
+
+// Occupied says which task has a VM, if any.
+func (f *Face) Occupied(vm vim.ManagedObjectReference) (task vim.ManagedObjectReference, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	task, ok = f.occupied[vm.Value]
+	return task, ok
+}
+
+// Quiet waits until no disk is being pulled out of a node behind the scenes.
+func (f *Face) Quiet() { f.wg.Wait() }
