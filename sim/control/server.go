@@ -113,8 +113,11 @@ func volumes(s Source) (out []Volume) {
 		stores[d.Ref] = d.Name
 	}
 	for _, v := range s.VCenter.Volumes() {
-		x := Volume{VCenter: s.Name, ID: v.ID, Name: v.Name, CapacityMB: v.CapacityMB, Datastore: stores[v.Datastore], Policy: v.PolicyID,
+		x := Volume{VCenter: s.Name, ID: v.ID, Name: v.Name, Type: "BLOCK", CapacityMB: v.CapacityMB, Datastore: stores[v.Datastore], Policy: v.PolicyID,
 			Snapshots: len(v.Snapshots), Nodes: nodes[v.ID], Created: v.Created.UTC()}
+		if v.Share != nil {
+			x.Type = "FILE"
+		}
 		for _, c := range append([]string{v.Metadata.Cluster.ID}, clusterIDs(v.Metadata.Clusters)...) {
 			if c != "" && !slices.Contains(x.Clusters, c) {
 				x.Clusters = append(x.Clusters, c)

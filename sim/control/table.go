@@ -14,8 +14,8 @@ import (
 func Table(w io.Writer, kind string, list json.RawMessage, now time.Time) error {
 	switch kind {
 	case "volumes":
-		return table(w, list, "VCENTER\tNAME\tID\tMIB\tDATASTORE\tSNAPSHOTS\tNODES\tAGE", func(v Volume) []any {
-			return []any{v.VCenter, v.Name, v.ID, v.CapacityMB, v.Datastore, v.Snapshots, strings.Join(v.Nodes, ","), age(now, v.Created)}
+		return table(w, list, "VCENTER\tNAME\tID\tTYPE\tMIB\tDATASTORE\tSNAPSHOTS\tNODES\tAGE", func(v Volume) []any {
+			return []any{v.VCenter, v.Name, v.ID, v.Type, v.CapacityMB, v.Datastore, v.Snapshots, strings.Join(v.Nodes, ","), age(now, v.Created)}
 		})
 	case "attachments":
 		return table(w, list, "VCENTER\tNODE\tNAME\tVOLUME\tDISK\tSLOT", func(a Attachment) []any {

@@ -25,6 +25,7 @@ type Volume struct {
 	VCenter    string `json:"vcenter"`
 	ID         string `json:"id"`
 	Name       string `json:"name"`
+	Type       string `json:"type"` // BLOCK, FILE
 	CapacityMB int64  `json:"capacityMB"`
 	Datastore  string `json:"datastore"`
 	// Policy is the id of the storage policy.

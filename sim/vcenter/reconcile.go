@@ -3,7 +3,6 @@ package vcenter
 import (
 	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/csilab/csilab/sim/disk"
 	core "github.com/csilab/csilab/sim/vcenter/cns"
@@ -30,9 +29,6 @@ func reconcile(s *core.State, store images, log *slog.Logger) error {
 	lost := map[string]bool{} // volumes without content
 	known := map[string]bool{}
 	fit := func(d *core.Disk) error {
-		if strings.HasPrefix(d.ID, "file:") { // shares have no image
-			return nil
-		}
 		i, ok := have[d.ID]
 		if !ok {
 			log.Warn("a volume without content is gone: its delete had begun", "volume", d.ID)
@@ -63,8 +59,8 @@ func reconcile(s *core.State, store images, log *slog.Logger) error {
 		return nil
 	}
 	for n := range s.Volumes {
-		if s.Volumes[n].Lost {
-			continue // and so is its content
+		if s.Volumes[n].Lost || s.Volumes[n].Share != nil {
+			continue // its content is gone, or never was an image
 		}
 		if err := fit(&s.Volumes[n].Disk); err != nil {
 			return err

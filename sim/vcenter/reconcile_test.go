@@ -37,7 +37,7 @@ func TestReconcile(t *testing.T) {
 		return v
 	}
 	s := &core.State{
-		Volumes: []core.Volume{volume("same", 1), volume("deleting", 1), volume("short", 2), volume("long", 2), volume("snaps", 1, "gone", "kept"), volume("file:share", 1), {Disk: core.Disk{ID: "behind", CapacityMB: 1}, Lost: true}},
+		Volumes: []core.Volume{volume("same", 1), volume("deleting", 1), volume("short", 2), volume("long", 2), volume("snaps", 1, "gone", "kept"), {Disk: core.Disk{ID: "file:share", CapacityMB: 1}, Share: &core.Share{}}, {Disk: core.Disk{ID: "behind", CapacityMB: 1}, Lost: true}},
 		Files:   []core.File{{ID: "vmdk"}, {ID: "vmdk-deleting"}},
 		Disks:   []core.Disk{{ID: "loose", CapacityMB: 1}, {ID: "loose-deleting", CapacityMB: 1}},
 		Attachments: []core.Attachment{
