@@ -635,25 +635,26 @@ func Test2bQuerySnapshots(t *testing.T) {
 func Test2bQueryFilters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, vcenter.Config{})
-	for i := range 120 {
-		_, err := r.createAs(func(s *cnstypes.CnsVolumeCreateSpec) {
-			s.Name = fmt.Sprintf("pvc-%03d", i)
-			if i == 7 {
-				s.Metadata = k8s(k8sEntity("PERSISTENT_VOLUME_CLAIM", "data", "default"))
-			}
-		})
+	const n = 104
+	for i := range n {
+		s := volumeSpec(fmt.Sprintf("pvc-%03d", i))
+		if i == 7 {
+			s.Metadata = k8s(k8sEntity("PERSISTENT_VOLUME_CLAIM", "data", "default"))
+		}
+		_, err := r.cns.CreateVolume(r.ctx, []cnstypes.CnsVolumeCreateSpec{s})
 		r.ok(err)
 	}
+	eventually(t, func() bool { return len(r.v.Volumes()) == n }, "volumes")
 	first := r.matching(cnstypes.CnsQueryFilter{})
-	if len(first.Volumes) != 100 || first.Cursor.TotalRecords != 120 || first.Cursor.Offset != 100 {
+	if len(first.Volumes) != 100 || first.Cursor.TotalRecords != n || first.Cursor.Offset != 100 {
 		t.Errorf("%d volumes, cursor %+v", len(first.Volumes), first.Cursor)
 	}
-	if rest := r.matching(cnstypes.CnsQueryFilter{Cursor: &first.Cursor}); len(rest.Volumes) != 20 {
+	if rest := r.matching(cnstypes.CnsQueryFilter{Cursor: &first.Cursor}); len(rest.Volumes) != n-100 {
 		t.Errorf("then %d", len(rest.Volumes))
 	}
 	all, err := r.cns.QueryAllVolume(r.ctx, cnstypes.CnsQueryFilter{}, cnstypes.CnsQuerySelection{Names: []string{"VOLUME_NAME"}})
 	r.ok(err)
-	if len(all.Volumes) != 120 || all.Volumes[0].Name == "" || all.Volumes[0].DatastoreUrl != "" || all.Volumes[0].BackingObjectDetails != nil {
+	if len(all.Volumes) != n || all.Volumes[0].Name == "" || all.Volumes[0].DatastoreUrl != "" || all.Volumes[0].BackingObjectDetails != nil {
 		t.Errorf("%d volumes, the first %+v", len(all.Volumes), all.Volumes[0])
 	}
 	// The asynchronous query has every filter too.
