@@ -315,6 +315,9 @@ func (v *VCenter) addVM(n Node) error {
 	config := newConfig(n.Name, biosUUID(v.cfg.Seed, n.Name), instanceUUID(v.cfg.Seed, n.Name), vmx, v.withOtherDisks(n, ds, v.devices(n.Name, ds)))
 	// The driver needs the guest to see the ids of disks.
 	config.ExtraConfig = []types.BaseOptionValue{&types.OptionValue{Key: "disk.EnableUUID", Value: "TRUE"}}
+	if n.Encrypted {
+		config.KeyId = &types.CryptoKeyId{KeyId: uuidOf(v.cfg.Seed, "vm key", n.Name), ProviderId: &types.KeyProviderId{Id: "csilab"}}
+	}
 	power := types.VirtualMachinePowerStatePoweredOn
 	if n.PoweredOff {
 		power = types.VirtualMachinePowerStatePoweredOff

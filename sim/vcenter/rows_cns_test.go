@@ -855,3 +855,15 @@ func Test2bCreateOfBackingDiskURLPath(t *testing.T) {
 		t.Errorf("%d images", len(store.List()))
 	}
 }
+
+func TestRow34EncryptedVolumeOnPlainVM(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vcenter.Config{Nodes: []vcenter.Node{{Name: "node-1"}, {Name: "node-2", Encrypted: true}}})
+	id := r.volume("pvc-1")
+	r.ok(r.outcome(r.cns.UpdateVolumeCrypto(r.ctx, []cnstypes.CnsVolumeCryptoUpdateSpec{{
+		VolumeId: volumeID(id), DisksCrypto: &types.DiskCryptoSpec{Crypto: &types.CryptoSpecEncrypt{CryptoKeyId: types.CryptoKeyId{KeyId: "k"}}},
+	}})))
+	_, err := r.attach(r.ctx, id, r.node("node-1").Reference())
+	r.refused(err, "*types.CnsFault", "Fault cause: vim.fault.NotSupported")
+	r.plugged(id, r.node("node-2"))
+}

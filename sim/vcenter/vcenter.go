@@ -43,6 +43,8 @@ type Node struct {
 	// OtherDisks is how many disks besides the boot disk are in the VM that are
 	// no volumes of CNS. Each takes one of the 59 slots that are left.
 	OtherDisks int
+	// Encrypted: the VM is, so that it takes encrypted volumes.
+	Encrypted bool
 	// Datacenter and Cluster that the VM runs in, where Config.Datacenters says
 	// which there are. Empty: the first that has a host in Zone, when that is
 	// given.

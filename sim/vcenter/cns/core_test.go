@@ -130,6 +130,7 @@ func TestRefusals(t *testing.T) {
 		"attach unknown":                      {attach("x", vm("vm-1"), nil), NotFound, "volumeId", ""},
 		"attach again":                        {attach("held", vm("vm-1"), nil), InUse, "volumeId", "vm-1"},
 		"attach elsewhere":                    {attach("held", vm("vm-2"), nil), InUse, "volumeId", "vm-1"},
+		"attach encrypted to a plain VM":      {attach("secret", vm("vm-1"), nil), Incompatible, "vm", "vm vm-1"},
 		"attach what is no volume":            {attach("fcd", vm("vm-1"), nil), NotRegistered, "volumeId", "fcd"},
 		"attach to what sleeps":               {attach("plain", suspended, nil), InvalidState, "vm", "vm vm-2"},
 		"attach out of reach":                 {attach("local", vm("vm-1"), nil), Inaccessible, "vm", "local"},
@@ -215,6 +216,8 @@ func TestRefusals(t *testing.T) {
 			must[Plan](t)(c.Create(epoch, spec("fixed", 10, "ds-1")))
 			must[Disk](t)(c.SetFlags("fixed", []string{"disableRelocation"}, true))
 			must[Plan](t)(c.Create(epoch, spec("large", 600, "ds-1")))
+			must[Plan](t)(c.Create(epoch, spec("secret", 10, "ds-1")))
+			must[Disk](t)(c.Crypt("secret", Encrypt, Key{ID: "k"}))
 			clone := spec("clone", 0)
 			clone.Source, clone.Linked = &Source{"snapped", "s1"}, true
 			must[Plan](t)(c.Create(epoch, clone))

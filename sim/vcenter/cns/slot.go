@@ -84,6 +84,8 @@ type VM struct {
 	Controllers []Controller
 	// Dense: CNS uses DenseDisksPerController.
 	Dense bool
+	// Encrypted: its files are, so that it may hold encrypted disks.
+	Encrypted bool
 	// Busy is the task that has the VM for itself, e.g. its migration, or "".
 	Busy string
 	// HostDown: vCenter has no connection to its host.

@@ -257,6 +257,7 @@ func (i *inventory) look(c *simulator.Context, ref vim.ManagedObjectReference) (
 		}
 		built = true
 		m.uuid = strings.ToLower(vm.Config.Uuid)
+		m.Encrypted = vm.Config.KeyId != nil
 		m.Dense = i.face.cfg.DenseSlots
 		m.lists = volumesIn(hardware(&vm.VirtualMachine))
 		at := map[int32]int{}
