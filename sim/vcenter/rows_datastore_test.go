@@ -198,7 +198,7 @@ func TestRow19NotAccessibleToAllNodes(t *testing.T) {
 	if _, err := r.attach(r.ctx, id, r.node("node-2").Reference()); err != nil {
 		t.Error(err)
 	}
-	r.made(blockVolume("b", 10, ds.Reference()))
+	b := r.made(blockVolume("b", 10, ds.Reference()))
 
 	// Without any host it is gone for all.
 	if err := r.v.DatastoreAccessible("datastore-2", "", false); err != nil {
@@ -210,6 +210,9 @@ func TestRow19NotAccessibleToAllNodes(t *testing.T) {
 	if _, fault := r.try(blockVolume("c", 10, ds.Reference())); !strings.Contains(fault, "InaccessibleDatastore") {
 		t.Errorf("create: %q", fault)
 	}
+	r.fault("InaccessibleDatastore")(r.cns.ExtendVolume(r.ctx, extendSpec(id, 20)))
+	r.fault("InaccessibleDatastore")(r.cns.CreateSnapshots(r.ctx, []cnstypes.CnsSnapshotCreateSpec{{VolumeId: cnstypes.CnsVolumeId{Id: id}, Description: "s"}}))
+	r.fault("InaccessibleDatastore")(r.cns.DeleteVolume(r.ctx, []cnstypes.CnsVolumeId{{Id: b}}, true))
 	if v := r.query(id); v.HealthStatus == "green" || v.DatastoreAccessibilityStatus == "accessible" {
 		t.Errorf("health %s, %s", v.HealthStatus, v.DatastoreAccessibilityStatus)
 	}

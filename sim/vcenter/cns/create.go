@@ -219,7 +219,7 @@ func (c *Core) Create(now time.Time, s CreateSpec) (Plan, error) {
 }
 
 // PlanDelete checks whether Delete would succeed.
-func (c *Core) PlanDelete(id string) (Volume, error) {
+func (c *Core) PlanDelete(id string, keepDisk bool) (Volume, error) {
 	v, ok := c.managed(id)
 	if !ok {
 		return Volume{}, c.unknown(id)
@@ -236,13 +236,18 @@ func (c *Core) PlanDelete(id string) (Volume, error) {
 		return Volume{}, &Error{Kind: InUse, Field: "volumeId", Value: id, Holder: v.Snapshots[n-1].ID,
 			Reason: fmt.Sprintf("the volume has %d snapshots", n)}
 	}
+	if !keepDisk {
+		if err := c.reachable(v); err != nil {
+			return Volume{}, err
+		}
+	}
 	return v.clone(), nil
 }
 
 // Delete removes a volume; keepDisk leaves its disk, which Create can register
-// again. Errors: NotFound, InUse (attached, or has snapshots).
+// again. Errors: NotFound, InUse (attached, or has snapshots), Inaccessible.
 func (c *Core) Delete(id string, keepDisk bool) (Volume, error) {
-	old, err := c.PlanDelete(id)
+	old, err := c.PlanDelete(id, keepDisk)
 	if err != nil {
 		return Volume{}, err
 	}
@@ -286,6 +291,9 @@ func (c *Core) canExtend(v *volume, capacityMB int64) error {
 		return &Error{Kind: HasSnapshots, Field: "volumeId", Value: v.ID, Holder: v.Snapshots[len(v.Snapshots)-1].ID,
 			Reason: fmt.Sprintf("the volume has %d snapshots", len(v.Snapshots))}
 	}
+	if err := c.reachable(v); err != nil {
+		return err
+	}
 	// Unverified: that a thin disk can't be promised more than is free.
 	s := c.datastores[v.Datastore]
 	if more := capacityMB - v.CapacityMB; more > s.freeMB() {
@@ -297,7 +305,7 @@ func (c *Core) canExtend(v *volume, capacityMB int64) error {
 
 // Extend enlarges a volume, attached or not (online since vSphere 7.0 U2);
 // the size that it has is allowed. Errors: NotFound, InvalidArgument (smaller),
-// HasSnapshots, NoSpace.
+// HasSnapshots, NoSpace, Inaccessible.
 func (c *Core) Extend(id string, capacityMB int64) (Volume, error) {
 	if _, err := c.PlanExtend(id, capacityMB); err != nil {
 		return Volume{}, err

@@ -46,6 +46,9 @@ func (c *Core) PlanCreateDisk(s DiskSpec) (Disk, error) {
 		if !ok {
 			return Disk{}, noDisk(s.From.Volume)
 		}
+		if err := c.reachable(src); err != nil {
+			return Disk{}, err
+		}
 		d.CapacityMB = src.CapacityMB
 		if s.From.Snapshot == "" {
 			// Unverified: a running VM has the disk's file locked; whether one that
@@ -162,6 +165,9 @@ func (c *Core) PlanDeleteDisk(id string) (Disk, error) {
 	if n := len(v.Snapshots); n > 0 {
 		return Disk{}, &Error{Kind: HasSnapshots, Field: "id", Value: id, Holder: v.Snapshots[n-1].ID,
 			Reason: fmt.Sprintf("the disk has %d snapshots", n)}
+	}
+	if err := c.reachable(v); err != nil {
+		return Disk{}, err
 	}
 	return v.Disk.clone(), nil
 }

@@ -46,6 +46,10 @@ func (c *Core) PlanDeleteDiskSnapshot(disk, id string) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
+	v, _ := c.disk(disk)
+	if err := c.reachable(v); err != nil {
+		return Snapshot{}, err
+	}
 	return s, c.unlinked(s)
 }
 
@@ -75,6 +79,9 @@ func (c *Core) PlanRevert(disk, id string) (dropped []Snapshot, err error) {
 	// "This operation is supported on detached VirtualDisks" (VSLM API
 	// reference, VslmRevertVStorageObject_Task).
 	if err := c.detached(v); err != nil {
+		return nil, err
+	}
+	if err := c.reachable(v); err != nil {
 		return nil, err
 	}
 	if err := c.unpinned(disk); err != nil {

@@ -167,6 +167,11 @@ func TestMachine(t *testing.T) {
 				_, _, err := c.Detach(id.Draw(t, "id"), held(node.Draw(t, "vm")))
 				return err
 			}),
+			"outage": func(t *rapid.T) {
+				d, _, _ := c.Datastore(rapid.SampledFrom([]string{"ds-1", "ds-2", "ds-vsan"}).Draw(t, "ds"))
+				d.Inaccessible = rapid.Bool().Draw(t, "dead")
+				c.PutDatastore(d)
+			},
 			"rename": func(t *rapid.T) {
 				d, _, _ := c.Datastore(ds.Draw(t, "ds"))
 				d.Name = "renamed " + d.ID + rapid.SampledFrom([]string{"", "!"}).Draw(t, "name")

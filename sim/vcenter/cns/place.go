@@ -119,6 +119,16 @@ func (s *store) open(share bool) *Error {
 	return nil
 }
 
+// reachable refuses what has to change a backing that no host reaches.
+// Unverified: the fault; that vCenter only forgets volumes meanwhile.
+func (c *Core) reachable(v *volume) error {
+	s := c.datastores[v.Datastore]
+	if !s.Inaccessible {
+		return nil
+	}
+	return &Error{Kind: Inaccessible, Field: "volumeId", Value: v.ID, Holder: s.Name, Reason: "no host reaches the datastore of the volume"}
+}
+
 func (s *store) refuse(k Kind, reason string) *Error {
 	return &Error{Kind: k, Field: "datastores", Value: s.ID, Holder: s.Name, Reason: reason}
 }

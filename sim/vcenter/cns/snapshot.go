@@ -43,6 +43,9 @@ func (c *Core) planSnapshot(v *volume, id, description string) (Snapshot, error)
 	if id == "" || v.find(id) >= 0 {
 		return Snapshot{}, &Error{Kind: InvalidArgument, Field: "snapshotId", Value: id, Reason: "empty, or a snapshot of the volume has this id"}
 	}
+	if err := c.reachable(v); err != nil {
+		return Snapshot{}, err
+	}
 	s := Snapshot{ID: id, Volume: v.ID, Description: description, CapacityMB: v.CapacityMB}
 	if n := len(v.Snapshots); n > 0 {
 		s.Parent = v.Snapshots[n-1].ID
@@ -54,6 +57,9 @@ func (c *Core) planSnapshot(v *volume, id, description string) (Snapshot, error)
 func (c *Core) PlanDeleteSnapshot(volume, id string) (Snapshot, error) {
 	s, err := c.snapshot(volume, id)
 	if err != nil {
+		return Snapshot{}, err
+	}
+	if err := c.reachable(c.volumes[volume]); err != nil {
 		return Snapshot{}, err
 	}
 	return s, c.unlinked(s)

@@ -52,7 +52,7 @@ func (f *Face) delete(ctx context.Context, c *simulator.Context, id string, keep
 	}
 	defer unlock()
 	f.mu.Lock()
-	plan, err := f.core.PlanDelete(id)
+	plan, err := f.core.PlanDelete(id, keepDisk)
 	gone := !f.core.Taken(id)
 	f.mu.Unlock()
 	if gone && d.done { // done is written and read under the volume's lock only
