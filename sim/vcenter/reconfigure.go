@@ -214,7 +214,7 @@ func (e *edit) settings(spec *types.VirtualMachineConfigSpec) (out []types.Prope
 		set(int32(n), "config.hardware.memoryMB", "summary.config.memorySizeMB")
 	}
 	if spec.ChangeTrackingEnabled != nil {
-		set(spec.ChangeTrackingEnabled, "config.changeTrackingEnabled")
+		set(*spec.ChangeTrackingEnabled, "config.changeTrackingEnabled")
 	}
 	if len(spec.ExtraConfig) > 0 {
 		set(merged(config.ExtraConfig, spec.ExtraConfig), "config.extraConfig")

@@ -252,6 +252,43 @@ func TestFCDChangedBlocks(t *testing.T) {
 	f.refused(&types.NotFound{}, nil, err)
 }
 
+// TestTrackingOfVMAndDisk: a backup tool turns tracking on for a node; the
+// volumes that it holds have it from then on, and no node without takes them.
+func TestTrackingOfVMAndDisk(t *testing.T) {
+	t.Parallel()
+	f := newFCDs(t, vcenter.Config{})
+	id := f.volume("pvc")
+	one, two := f.node("node-1"), f.node("node-2")
+	if _, err := f.attach(f.ctx, id, one.Reference()); err != nil {
+		t.Fatal(err)
+	}
+	f.must(f.done(one.Reconfigure(f.ctx, types.VirtualMachineConfigSpec{ChangeTrackingEnabled: types.NewBool(true)})))
+	if c := f.retrieve(id); !*c.ChangedBlockTrackingEnabled {
+		t.Error("the disk is not tracked")
+	}
+	if err := f.detach(f.ctx, id, one.Reference()); err != nil {
+		t.Fatal(err)
+	}
+	task, err := f.cns.AttachVolume(f.ctx, []cnstypes.CnsVolumeAttachDetachSpec{{VolumeId: cnstypes.CnsVolumeId{Id: id}, Vm: two.Reference()}})
+	if x, ok := f.faultOf(task, err).(*cnstypes.CnsFault); !ok || x.Reason != "CNS: Failed to attach disk when calling AttachDisk:Fault cause: vim.fault.InvalidState" {
+		t.Errorf("attach to a VM without tracking: %+v", x)
+	}
+	f.refused(&types.InvalidState{}, nil, two.AttachDisk(f.ctx, id, f.ds[0], 0, nil))
+	if _, err := f.attach(f.ctx, id, one.Reference()); err != nil {
+		t.Error(err)
+	}
+	if err := f.detach(f.ctx, id, one.Reference()); err != nil {
+		t.Error(err)
+	}
+	// The way out.
+	if err := f.global.ClearControlFlags(f.ctx, types.ID{Id: id}); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.attach(f.ctx, id, two.Reference()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFCDsAfterRestart: disks, their settings, snapshots and holders, and
 // virtual disks are there again.
 func TestFCDsAfterRestart(t *testing.T) {
@@ -260,13 +297,12 @@ func TestFCDsAfterRestart(t *testing.T) {
 	f := newFCDs(t, cfg)
 	cfg.Disks = f.store
 	id, gone := f.fcd("one"), f.volume("gone")
-	flags := []string{"keepAfterDeleteVm", "enableChangedBlockTracking"}
-	if err := f.global.SetControlFlags(f.ctx, types.ID{Id: id}, flags); err != nil {
-		t.Fatal(err)
-	}
 	f.must(f.ended(f.global.UpdateMetadata(f.ctx, types.ID{Id: id}, []types.KeyValue{{Key: "k", Value: "v"}}, nil)))
 	snap := f.must(f.ended(f.global.CreateSnapshot(f.ctx, types.ID{Id: id}, "s"))).(types.ID)
 	f.must(nil, f.node("node-1").AttachDisk(f.ctx, id, f.ds[0], 0, nil))
+	if err := f.global.SetControlFlags(f.ctx, types.ID{Id: id}, []string{"keepAfterDeleteVm", "enableChangedBlockTracking"}); err != nil {
+		t.Fatal(err)
+	}
 	f.must(f.ended(f.global.Delete(f.ctx, types.ID{Id: gone})))
 	f.must(f.done(f.vdisks.CreateVirtualDisk(f.ctx, f.ds[0].Path("plain.vmdk"), f.dc, &types.FileBackedVirtualDiskSpec{CapacityKb: 1024})))
 	before := f.retrieve(id)
@@ -343,7 +379,7 @@ func TestVSLMLifecycle(t *testing.T) {
 func TestFCDsSideBySide(t *testing.T) {
 	t.Parallel()
 	hw := &plugs{}
-	f := newFCDs(t, vcenter.Config{Hardware: hw, KeepTasks: 20})
+	f := newFCDs(t, vcenter.Config{Hardware: hw, KeepTasks: 20, Version: "9.2.0"})
 	ids := []string{f.fcd("a"), f.volume("b"), f.fcd("c")}
 	vms := []*object.VirtualMachine{f.node("node-1"), f.node("node-2")}
 	var wg sync.WaitGroup

@@ -92,6 +92,13 @@ func (c *Core) PlanAttach(s AttachSpec) (a Attachment, addController bool, err e
 		return Attachment{}, false, &Error{Kind: Inaccessible, Field: "vm", Value: s.VM.ID, Holder: ds.Name,
 			Reason: "the host of the VM doesn't reach the datastore of the volume"}
 	}
+	// A disk that a backup tool left with tracking on can't be attached to a VM
+	// without it (vmware-samples/cloud-native-storage-self-service-manager#12,
+	// kubernetes-sigs/vsphere-csi-driver#1416, #1621).
+	if v.Flags.ChangedBlockTracking && !s.VM.Tracks {
+		return Attachment{}, false, &Error{Kind: Untracked, Field: "vm", Value: s.VM.ID, Holder: s.VM.Name,
+			Reason: "changed blocks of the disk are tracked, and the VM has no change tracking"}
+	}
 	slot, addController, err := pick(s.VM, s.Slot)
 	if err != nil {
 		return Attachment{}, false, err

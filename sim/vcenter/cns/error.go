@@ -48,6 +48,8 @@ const (
 	Inaccessible Kind = "Inaccessible"
 	// Maintenance: the datastore takes nothing new.
 	Maintenance Kind = "Maintenance"
+	// Untracked: the VM has no change tracking, which the disk has.
+	Untracked Kind = "Untracked"
 	// Attached: a VM holds the disk, which is the disk's state, not CNS's.
 	Attached Kind = "Attached"
 	// FileNotFound: no virtual disk at that path.

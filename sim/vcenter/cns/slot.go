@@ -90,6 +90,8 @@ type VM struct {
 	Busy string
 	// HostDown: vCenter has no connection to its host.
 	HostDown bool
+	// Tracks: it takes disks whose changed blocks are tracked.
+	Tracks bool
 }
 
 // changeable says whether the disks of a VM can be changed now.

@@ -162,7 +162,7 @@ func cause(e *cns.Error) *vim.LocalizedMethodFault {
 		f := &vim.FileNotFound{}
 		f.File = e.Value
 		return local(f, fmt.Sprintf("File %s was not found", e.Value))
-	case cns.HasSnapshots, cns.Limit:
+	case cns.HasSnapshots, cns.Limit, cns.Untracked:
 		return local(&vim.InvalidState{}, e.Reason)
 	}
 	return local(&vim.SystemError{Reason: e.Error()}, e.Error())

@@ -45,7 +45,7 @@ func fcdFault(err error) *vim.LocalizedMethodFault {
 		return local(f, fmt.Sprintf("Cannot complete the operation because the file or folder %s already exists", e.Value))
 	case cns.InvalidPath:
 		return local(&vim.InvalidDatastorePath{DatastorePath: e.Value}, fmt.Sprintf("Invalid datastore path '%s'.", e.Value))
-	case cns.Attached, cns.Pinned, cns.HasSnapshots, cns.InvalidState:
+	case cns.Attached, cns.Pinned, cns.HasSnapshots, cns.Untracked, cns.InvalidState:
 		return local(&vim.InvalidState{}, textInvalidState)
 	case cns.Limit:
 		return local(&vim.InvalidState{}, e.Reason)

@@ -88,7 +88,7 @@ func (f *Face) restore(s cns.State) error {
 			continue
 		}
 		view := m.VM
-		view.State = cns.PoweredOn // it has the disk already, whatever its state is
+		view.State, view.Tracks = cns.PoweredOn, true // it has the disk already, whatever its state is
 		spec := cns.AttachSpec{Volume: a.Volume, VM: view, DiskUUID: a.DiskUUID, Slot: &a.Slot, Mode: a.Mode, Sharing: a.Sharing, Disk: true}
 		f.mu.Lock()
 		v, _, verr := f.core.Disk(a.Volume)

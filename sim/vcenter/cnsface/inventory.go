@@ -103,7 +103,7 @@ func (i *inventory) UpdateObject(_ *simulator.Context, o mo.Reference, changes [
 		return
 	}
 	for _, c := range changes {
-		if c.Name == "config" || strings.HasPrefix(c.Name, "config.hardware") {
+		if c.Name == "config" || c.Name == "config.changeTrackingEnabled" || strings.HasPrefix(c.Name, "config.hardware") {
 			i.sync(vm)
 			return
 		}
@@ -142,7 +142,28 @@ func (i *inventory) RemoveObject(_ *simulator.Context, ref vim.ManagedObjectRefe
 	}
 }
 
-func (i *inventory) sync(vm *mo.VirtualMachine) { i.hold(vm.Self.Value, vm.Config.Uuid, hardware(vm)) }
+func (i *inventory) sync(vm *mo.VirtualMachine) {
+	i.hold(vm.Self.Value, vm.Config.Uuid, hardware(vm))
+	if !tracking(vm) {
+		return
+	}
+	// A VM that tracks changed blocks does so for all its disks, and a disk keeps
+	// that when it is detached
+	// (vmware-samples/cloud-native-storage-self-service-manager#12).
+	f := i.face
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range f.core.AttachedTo(vm.Self.Value) {
+		if _, err := f.core.SetFlags(a.Volume, []string{"enableChangedBlockTracking"}, true); err != nil {
+			f.log.Error("tracking of a disk", "disk", a.Volume, "err", err)
+		}
+	}
+}
+
+// tracking says whether a VM tracks changed blocks.
+func tracking(vm *mo.VirtualMachine) bool {
+	return vm.Config != nil && vm.Config.ChangeTrackingEnabled != nil && *vm.Config.ChangeTrackingEnabled
+}
 
 // hold makes the core agree with a VM's hardware, and pulls disks that are
 // gone from it without the face's doing out of the node.
@@ -260,6 +281,8 @@ func (i *inventory) look(c *simulator.Context, ref vim.ManagedObjectReference) (
 		m.Encrypted = vm.Config.KeyId != nil
 		m.Dense = i.face.cfg.DenseSlots
 		m.lists = volumesIn(hardware(&vm.VirtualMachine))
+		// Unverified: that it is no condition since CNS has the flag itself.
+		m.Tracks = tracking(&vm.VirtualMachine) || i.face.release.atLeast(release92)
 		at := map[int32]int{}
 		for _, d := range vm.Config.Hardware.Device {
 			if kind, ok := controllerKind(d); ok {
