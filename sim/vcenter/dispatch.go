@@ -247,7 +247,7 @@ func (v *VCenter) sessionOf(r *request) *session {
 }
 
 // errFull is the refusal of a call that would need one more session.
-var errFull = errors.New("503 Service Unavailable: too many sessions")
+var errFull = &HTTPError{http.StatusServiceUnavailable}
 
 // serveSOAP answers a SOAP request at one of the endpoints.
 func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simulator.Registry) {
@@ -294,8 +294,10 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 		case err == nil:
 		case errors.Is(err, fault.ErrDrop), errors.Is(err, fault.ErrCrashed):
 			panic(http.ErrAbortHandler)
-		case errors.Is(err, errFull):
-			refuseFull(w)
+		case errors.As(err, new(*HTTPError)):
+			var h *HTTPError
+			errors.As(err, &h)
+			http.Error(w, h.Error(), h.Status)
 			return
 		default:
 			if f, ok := asFault(err); ok {

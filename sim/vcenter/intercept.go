@@ -50,11 +50,27 @@ func (f *Fault) Code() string {
 	return ""
 }
 
+// HTTPError is an error that a rule of the fault plan gives to the hop vcenter:
+// the call is answered with that status of HTTP, as by the proxy in front of a
+// service that is down (503 at /vsanHealth, vsphere-csi-driver#2083).
+type HTTPError struct{ Status int }
+
+func (e *HTTPError) Error() string {
+	return fmt.Sprintf("%d %s", e.Status, http.StatusText(e.Status))
+}
+
+// Code of a call in the ledger.
+func (e *HTTPError) Code() string { return fmt.Sprint("HTTP", e.Status) }
+
 // CodeOf is the code that the ledger shows for an error of this hop, or "".
 func CodeOf(err error) string {
 	var f *Fault
 	if errors.As(err, &f) {
 		return f.Code()
+	}
+	var h *HTTPError
+	if errors.As(err, &h) {
+		return h.Code()
 	}
 	return ""
 }

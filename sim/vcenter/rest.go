@@ -58,6 +58,10 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case err != nil && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
+	case errors.As(err, new(*HTTPError)):
+		var h *HTTPError
+		errors.As(err, &h)
+		rec = recorder{header: http.Header{}, code: h.Status}
 	case err != nil && rec.code < 400:
 		rec = recorder{header: http.Header{}, code: http.StatusServiceUnavailable}
 	}

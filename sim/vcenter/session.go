@@ -2,7 +2,6 @@ package vcenter
 
 import (
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -238,10 +237,6 @@ func (ss *sessions) full() bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return len(ss.live)+len(ss.restLive) >= ss.v.cfg.MaxSessions
-}
-
-func refuseFull(w http.ResponseWriter) {
-	http.Error(w, "503 Service Unavailable", http.StatusServiceUnavailable)
 }
 
 func (ss *sessions) list() []types.UserSession {
