@@ -28,7 +28,7 @@ func Acquire(path string) (release func(), err error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	if err := f.Truncate(0); err == nil {
+	if err = f.Truncate(0); err == nil {
 		_, err = fmt.Fprintln(f, os.Getpid())
 	}
 	if err != nil {

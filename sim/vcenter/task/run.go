@@ -42,7 +42,7 @@ func (r *Refused) Error() string { return r.Err.Error() }
 func (r *Refused) Unwrap() error { return r.Err }
 
 // errCanceled is the cause of the end of a context that a client asked for.
-var errCanceled = errors.New(textCanceled)
+var errCanceled = errors.New("canceled by a user")
 
 type taskKey struct{}
 
