@@ -24,8 +24,8 @@ import (
 )
 
 // csilab is the binary under test, vmware that of govmomi's package cns with
-// its tests.
-var csilab, vmware string
+// its tests, vslm that of its package vslm.
+var csilab, vmware, vslm string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -42,10 +42,12 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build csilab: %v\n%s", err, out)
 			return 1
 		}
-		vmware = filepath.Join(dir, "cns.test")
-		if out, err := exec.Command("go", "test", "-c", "-o", vmware, "github.com/vmware/govmomi/cns").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the tests of govmomi/cns: %v\n%s", err, out)
-			return 1
+		vmware, vslm = filepath.Join(dir, "cns.test"), filepath.Join(dir, "vslm.test")
+		for binary, pkg := range map[string]string{vmware: "cns", vslm: "vslm"} {
+			if out, err := exec.Command("go", "test", "-c", "-o", binary, "github.com/vmware/govmomi/"+pkg).CombinedOutput(); err != nil {
+				fmt.Fprintf(os.Stderr, "build the tests of govmomi/%s: %v\n%s", pkg, err, out)
+				return 1
+			}
 		}
 		return m.Run()
 	}())
@@ -124,6 +126,20 @@ func TestVMware(t *testing.T) {
 			}
 			if !strings.Contains(said["TestClient"], x.says) {
 				t.Errorf("TestClient did not say %q\n%s", x.says, tail(said["TestClient"], 1500))
+			}
+		})
+	}
+}
+
+// TestVSLM runs vslm/client_test.go: a virtual disk is registered as a first
+// class disk, then as a volume, and its control flags are set and cleared.
+func TestVSLM(t *testing.T) {
+	for _, version := range []string{"9.2.0", "8.0.3"} {
+		t.Run(version, func(t *testing.T) {
+			lab := serve(t, version)
+			env := []string{"VSLM_VC_URL=" + lab["CSILAB_VCENTER_URL"], "VSLM_DATACENTER=" + lab["CSILAB_DATACENTER"], "VOLUME_PATH=" + lab.diskURL(t)}
+			if got, said := run(t, vslm, []string{"TestClient"}, env); got["TestClient"] != "PASS" {
+				t.Errorf("%s\n%s", got["TestClient"], tail(said["TestClient"], 1500))
 			}
 		})
 	}

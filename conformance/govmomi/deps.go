@@ -5,4 +5,5 @@ import (
 	_ "github.com/dougm/pretty"
 	_ "github.com/google/uuid"
 	_ "github.com/vmware/govmomi/cns"
+	_ "github.com/vmware/govmomi/vslm"
 )

@@ -608,3 +608,34 @@ func TestFCDAttach(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestVirtualDisksOfVMs: files that a VM has can't be had by path.
+func TestVirtualDisksOfVMs(t *testing.T) {
+	t.Parallel()
+	f := newFCDs(t, vcenter.Config{})
+	var m mo.VirtualMachine
+	vm := f.node("node-1")
+	if err := vm.Properties(f.ctx, vm.Reference(), []string{"config.hardware"}, &m); err != nil {
+		t.Fatal(err)
+	}
+	boot := object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil))[0].(*types.VirtualDisk).Backing.(*types.VirtualDiskFlatVer2BackingInfo)
+	path := boot.FileName
+	_, err := f.done(f.vdisks.CreateVirtualDisk(f.ctx, path, f.dc, &types.FileBackedVirtualDiskSpec{CapacityKb: 1024}))
+	f.refused(&types.FileAlreadyExists{}, nil, err)
+	_, err = f.done(f.vdisks.DeleteVirtualDisk(f.ctx, path, f.dc))
+	f.refused(&types.FileLocked{}, nil, err)
+	_, err = f.done(f.vdisks.ExtendVirtualDisk(f.ctx, path, f.dc, 1<<30, nil))
+	f.refused(&types.FileLocked{}, nil, err)
+	_, err = f.done(f.vdisks.MoveVirtualDisk(f.ctx, path, f.dc, f.ds[0].Path("x.vmdk"), nil, false))
+	f.refused(&types.FileLocked{}, nil, err)
+	if id, err := f.vdisks.QueryVirtualDiskUuid(f.ctx, path, f.dc); err != nil || strings.NewReplacer(" ", "", "-", "").Replace(id) != strings.ReplaceAll(boot.Uuid, "-", "") {
+		t.Errorf("uuid %q of %q, %v", id, boot.Uuid, err)
+	}
+	_, rel, _ := strings.Cut(path, "] ")
+	_, err = f.global.RegisterDisk(f.ctx, "https://vc/folder/"+rel+"?dcPath="+f.dc.Name()+"&dsName="+f.ds[0].Name(), "")
+	f.refused(&types.NotSupported{}, nil, err)
+	id := f.fcd("one")
+	f.must(nil, vm.AttachDisk(f.ctx, id, f.ds[0], 0, nil))
+	_, err = f.done(f.vdisks.ExtendVirtualDisk(f.ctx, f.ds[0].Path("fcd/"+id+".vmdk"), f.dc, 1<<20, nil))
+	f.refused(&types.FileLocked{}, nil, err)
+}

@@ -82,6 +82,9 @@ func (f *Face) createDisk(ctx context.Context, c *simulator.Context, s cns.DiskS
 	if err == nil && s.PolicyID != "" {
 		err = f.satisfies(s.PolicyID, d.Datastore)
 	}
+	if err == nil && s.Path != "" {
+		err = f.inv.freePath(c, d.DiskPath)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -261,6 +264,9 @@ func (f *Face) registerDisk(c *simulator.Context, urlPath, name string) (vim.VSt
 	_, diskPath, err := f.inv.diskPathOfURL(c, urlPath)
 	if err != nil {
 		return vim.VStorageObject{}, err
+	}
+	if _, held := f.inv.vmFile(c, diskPath); held {
+		return vim.VStorageObject{}, &cns.Error{Kind: cns.NotSupported, Field: "path", Value: urlPath, Reason: "the disk of a VM has no content here"}
 	}
 	f.mu.Lock()
 	d, err := f.core.RegisterDisk(diskPath, name)

@@ -120,6 +120,9 @@ func (m *virtualDisks) make(ctx context.Context, c *simulator.Context, x cns.Fil
 	f.mu.Lock()
 	err = f.core.PlanCreateFile(x)
 	f.mu.Unlock()
+	if err == nil {
+		err = f.inv.freePath(c, x.Path)
+	}
 	if err != nil {
 		return err
 	}
@@ -179,6 +182,9 @@ func (m *virtualDisks) DeleteVirtualDiskTask(ctx *simulator.Context, req *vim.De
 
 func (m *virtualDisks) remove(ctx context.Context, c *simulator.Context, path string) error {
 	f := m.f
+	if _, held := f.inv.vmFile(c, path); held {
+		return &wireError{locked(path)}
+	}
 	d, fcd, id, err := m.at(path)
 	if err != nil {
 		return err
@@ -240,11 +246,19 @@ func (m *virtualDisks) ExtendVirtualDiskTask(ctx *simulator.Context, req *vim.Ex
 
 func (m *virtualDisks) extend(ctx context.Context, c *simulator.Context, path string, mb int64) error {
 	f := m.f
+	if _, held := f.inv.vmFile(c, path); held {
+		return &wireError{locked(path)}
+	}
 	_, fcd, id, err := m.at(path)
 	if err != nil {
 		return err
 	}
 	if fcd {
+		// What a VM holds is extended by it, not by path
+		// (hashicorp/terraform-provider-vsphere#2275).
+		if _, holders, err := f.disk(id, ""); err == nil && len(holders) > 0 {
+			return &wireError{locked(path)}
+		}
 		_, err := f.extendDisk(ctx, c, id, "", mb)
 		return err
 	}
@@ -335,7 +349,13 @@ func (m *virtualDisks) MoveVirtualDiskTask(ctx *simulator.Context, req *vim.Move
 func (m *virtualDisks) move(ctx context.Context, c *simulator.Context, from, datastore, to string) error {
 	f := m.f
 	f.inv.refresh(c)
+	if _, held := f.inv.vmFile(c, from); held {
+		return &wireError{locked(from)}
+	}
 	src, fcd, id, err := m.at(from)
+	if err == nil {
+		err = f.inv.freePath(c, to)
+	}
 	if err != nil {
 		return err
 	}
@@ -358,16 +378,22 @@ func (m *virtualDisks) move(ctx context.Context, c *simulator.Context, from, dat
 // QueryVirtualDiskUuid answers with the page 83 id that the disk has in a VM.
 func (m *virtualDisks) QueryVirtualDiskUuid(_ *simulator.Context, req *vim.QueryVirtualDiskUuid) soap.HasFault {
 	body := &methods.QueryVirtualDiskUuidBody{}
-	_, path, err := m.file(m.f.inv.context(), req.Name, req.Datacenter)
-	id := ""
+	c := m.f.inv.context()
+	_, path, err := m.file(c, req.Name, req.Datacenter)
+	uuid := ""
 	if err == nil {
-		_, _, id, err = m.at(path)
+		var held bool
+		if uuid, held = m.f.inv.vmFile(c, path); !held {
+			var id string
+			_, _, id, err = m.at(path)
+			uuid = m.f.ids.disk(id)
+		}
 	}
 	if err != nil {
 		body.Fault_ = fcdSOAPFault(err)
 		return body
 	}
-	body.Res = &vim.QueryVirtualDiskUuidResponse{Returnval: spaced(m.f.ids.disk(id))}
+	body.Res = &vim.QueryVirtualDiskUuidResponse{Returnval: spaced(uuid)}
 	return body
 }
 
