@@ -280,6 +280,11 @@ func Test2bCapacity(t *testing.T) {
 		t.Fatal(err)
 	}
 	space(thin, 1020, 1596)
+	if _, err := im.WriteAt([]byte(strings.Repeat("z", 2<<20)), 100<<20); err != nil {
+		t.Fatal(err)
+	}
+	r.fault("")(r.cns.SyncVolume(r.ctx, []cnstypes.CnsSyncVolumeSpec{{VolumeId: cnstypes.CnsVolumeId{Id: id}, SyncMode: []string{string(cnstypes.CnsSyncVolumeModeSPACE_USAGE)}}}))
+	space(thin, 1018, 1594)
 
 	v := r.made(blockVolume("c", 800, thick.Reference()))
 	space(thick, 224, 0)

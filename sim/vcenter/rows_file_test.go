@@ -14,6 +14,7 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/types"
 	"github.com/vmware/govmomi/vsan"
+	vsanmethods "github.com/vmware/govmomi/vsan/methods"
 	vsantypes "github.com/vmware/govmomi/vsan/types"
 	vsanfs "github.com/vmware/govmomi/vsan/vsanfs/types"
 
@@ -153,6 +154,27 @@ func Test2bCreateFile(t *testing.T) {
 	r.fault("")(r.cns.UpdateVolumeMetadata(r.ctx, []cnstypes.CnsVolumeMetadataUpdateSpec{update}))
 	if m := r.query(id).Metadata.EntityMetadata; len(m) != 1 {
 		t.Errorf("metadata %+v", m)
+	}
+
+	shares := func(q vsantypes.VsanFileShareQuerySpec) *vsantypes.FileShareQueryResult {
+		t.Helper()
+		c, err := vsan.NewClient(r.ctx, r.Client.Client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := vsanmethods.VsanClusterQueryFileShares(r.ctx, c, &vsantypes.VsanClusterQueryFileShares{
+			This: types.ManagedObjectReference{Type: "VsanFileServiceSystem", Value: "vsan-cluster-file-service-system"}, QuerySpec: q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Returnval
+	}
+	if all := shares(vsantypes.VsanFileShareQuerySpec{Limit: 1}); all.TotalShareCount != 2 || len(all.FileShares) != 1 || all.NextOffset != "1" {
+		t.Errorf("shares %+v", all)
+	}
+	if one := shares(vsantypes.VsanFileShareQuerySpec{Uuids: []string{d.BackingFileId}}); len(one.FileShares) != 1 || one.FileShares[0].Config.Quota != "6000M" ||
+		len(one.FileShares[0].Runtime.AccessPoints) != 2 || len(one.FileShares[0].Config.Permission) != 1 {
+		t.Errorf("share %+v", one.FileShares)
 	}
 
 	// The share may outlive its volume, and become one again.

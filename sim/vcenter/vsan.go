@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	govcns "github.com/vmware/govmomi/cns"
@@ -14,11 +16,16 @@ import (
 	"github.com/vmware/govmomi/vsan/methods"
 	vsantypes "github.com/vmware/govmomi/vsan/types"
 
+	core "github.com/csilab/csilab/sim/vcenter/cns"
+	"github.com/csilab/csilab/sim/vcenter/cnsface"
 	"github.com/csilab/csilab/sim/vcenter/task"
 )
 
 // fileServiceSystem is where clients look for vSAN file service.
 var fileServiceSystem = ref{Type: "VsanFileServiceSystem", Value: "vsan-cluster-file-service-system"}
+
+// fileServiceDomain is the domain of every cluster's file service.
+const fileServiceDomain = "csilab.invalid"
 
 // vsanAPI is what the vsan endpoint offers beside CNS: how the clusters are
 // configured, and their file services. A cluster that mounts a vSAN datastore
@@ -183,7 +190,7 @@ func (a *vsanAPI) config(z *zone) (c vsantypes.VsanConfigInfoEx) {
 	if n := z.center.network; n.Value != "" {
 		fs.Network = &n
 	}
-	domain := vsantypes.VsanFileServiceDomainConfig{Name: "csilab.invalid", DnsServerAddresses: []string{"198.18.255.1"}, DnsSuffixes: []string{"csilab.invalid"}, Version: "8.0.3"}
+	domain := vsantypes.VsanFileServiceDomainConfig{Name: fileServiceDomain, DnsServerAddresses: []string{"198.18.255.1"}, DnsSuffixes: []string{"csilab.invalid"}, Version: "8.0.3"}
 	for i, x := range a.servers(z) {
 		primary := i == 0
 		domain.FileServerIpConfig = append(domain.FileServerIpConfig, vsantypes.VsanFileServiceIpConfig{
@@ -240,4 +247,61 @@ func (s *vsanFileServices) VsanClusterQueryFileServiceHealthSummary(_ *simulator
 		sum.HostResults = append(sum.HostResults, vsantypes.VsanFileServiceHealthSummary{Hostname: h.Name, OverallHealth: "green", Enabled: &on})
 	}
 	return &methods.VsanClusterQueryFileServiceHealthSummaryBody{Res: &vsantypes.VsanClusterQueryFileServiceHealthSummaryResponse{Returnval: sum}}
+}
+
+// VsanClusterQueryFileShares lists the file shares of a cluster, or of all.
+func (s *vsanFileServices) VsanClusterQueryFileShares(_ *simulator.Context, req *vsantypes.VsanClusterQueryFileShares) soap.HasFault {
+	refuse := func(f types.BaseMethodFault) soap.HasFault {
+		return &methods.VsanClusterQueryFileSharesBody{Fault_: simulator.Fault("", f)}
+	}
+	var z *zone
+	if req.Cluster != nil {
+		var f types.BaseMethodFault
+		if z, f = s.a.zoneOf(*req.Cluster); f != nil {
+			return refuse(f)
+		}
+	}
+	q, skip := req.QuerySpec, 0
+	if q.Offset != "" {
+		n, err := strconv.Atoi(q.Offset)
+		if err != nil || n < 0 {
+			return refuse(&types.InvalidArgument{InvalidProperty: "querySpec.offset"})
+		}
+		skip = n
+	}
+	if q.Limit < 0 {
+		return refuse(&types.InvalidArgument{InvalidProperty: "querySpec.limit"})
+	}
+	res := &vsantypes.FileShareQueryResult{}
+	for _, v := range s.a.v.face.Shares() {
+		name := strings.TrimPrefix(v.ID, core.SharePrefix)
+		home := s.a.home(ref{Type: "Datastore", Value: v.Datastore})
+		switch {
+		case z != nil && home != z, len(q.Uuids) > 0 && !slices.Contains(q.Uuids, name), len(q.Names) > 0 && !slices.Contains(q.Names, name):
+			continue
+		}
+		res.TotalShareCount++
+		if res.TotalShareCount <= int64(skip) {
+			continue
+		}
+		if q.Limit > 0 && int64(len(res.FileShares)) >= q.Limit {
+			if res.NextOffset == "" {
+				res.NextOffset = strconv.Itoa(skip + len(res.FileShares))
+			}
+			continue
+		}
+		cfg := &vsantypes.VsanFileShareConfig{
+			Name: name, DomainName: fileServiceDomain, Quota: fmt.Sprintf("%dM", v.CapacityMB), Protocols: []string{"NFSv3", "NFSv4"}, NfsSecType: "SYS",
+		}
+		if v.Share.SoftQuotaMB > 0 {
+			cfg.SoftQuota = fmt.Sprintf("%dM", v.Share.SoftQuotaMB)
+		}
+		for _, p := range v.Share.Permissions {
+			cfg.Permission = append(cfg.Permission, vsantypes.VsanFileShareNetPermission{Ips: p.IPs, Permissions: string(p.Access), AllowRoot: &p.AllowRoot})
+		}
+		res.FileShares = append(res.FileShares, vsantypes.VsanFileShare{Uuid: name, Config: cfg, Runtime: &vsantypes.VsanFileShareRuntimeInfo{
+			Address: v.Share.Server, AccessPoints: cnsface.Access(v), ManagedBy: "CNS", // Unverified: the form of quotas and ManagedBy
+		}})
+	}
+	return &methods.VsanClusterQueryFileSharesBody{Res: &vsantypes.VsanClusterQueryFileSharesResponse{Returnval: res}}
 }

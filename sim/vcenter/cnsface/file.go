@@ -120,6 +120,21 @@ func shareWire(v cns.Volume) shareDetails {
 	return d
 }
 
+// Shares returns the shares of file volumes, and those that no volume has.
+func (f *Face) Shares() (out []cns.Volume) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, v := range f.core.Volumes() {
+		if v.Share != nil {
+			out = append(out, v)
+		}
+	}
+	return append(out, f.core.Shares()...)
+}
+
+// Access is the access points of a file volume by protocol.
+func Access(v cns.Volume) []vim.KeyValue { return shareWire(v).AccessPoints }
+
 // CnsConfigureVolumeACLs adds permissions to the share of a file volume, or
 // takes them away.
 func (m *manager) CnsConfigureVolumeACLs(ctx *simulator.Context, req *cnstypes.CnsConfigureVolumeACLs) soap.HasFault {

@@ -144,23 +144,30 @@ func (i *inventory) account(c *simulator.Context, datastore string) {
 func (f *Face) RefreshSpace(datastore string) {
 	c := f.inv.context()
 	f.inv.refresh(c)
-	if m, ok := f.cfg.Disks.(Measures); ok {
-		f.mu.Lock()
-		ids := f.core.DisksOn(datastore)
-		f.mu.Unlock()
-		for _, id := range ids {
-			n, err := m.Allocated(id)
-			if err != nil {
-				continue // being deleted, or not made yet
-			}
-			f.mu.Lock()
-			if err := f.core.Written(id, (n+1<<20-1)>>20); err != nil {
-				f.log.Debug("a disk is gone while it is measured", "disk", id)
-			}
-			f.mu.Unlock()
-		}
+	f.mu.Lock()
+	ids := f.core.DisksOn(datastore)
+	f.mu.Unlock()
+	for _, id := range ids {
+		f.measure(id)
 	}
 	f.inv.account(c, datastore)
+}
+
+// measure looks how much content a disk has.
+func (f *Face) measure(id string) {
+	m, ok := f.cfg.Disks.(Measures)
+	if !ok {
+		return
+	}
+	n, err := m.Allocated(id)
+	if err != nil {
+		return // being deleted, or not made yet
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.core.Written(id, (n+1<<20-1)>>20); err != nil {
+		f.log.Debug("a disk is gone while it is measured", "disk", id)
+	}
 }
 
 // FillDatastore lets others than CNS take so much of a datastore that freeMB

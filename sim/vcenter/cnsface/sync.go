@@ -2,6 +2,7 @@ package cnsface
 
 import (
 	"context"
+	"slices"
 
 	govcns "github.com/vmware/govmomi/cns"
 	"github.com/vmware/govmomi/cns/methods"
@@ -115,6 +116,9 @@ func (f *Face) syncVolume(ctx context.Context, c *simulator.Context, s cnstypes.
 		f.mu.Lock()
 		f.core.Forget(v.ID)
 		f.mu.Unlock()
+	}
+	if slices.Contains(s.SyncMode, string(cnstypes.CnsSyncVolumeModeSPACE_USAGE)) {
+		f.measure(v.ID)
 	}
 	f.inv.account(c, v.Datastore)
 	return nil
