@@ -165,6 +165,7 @@ type filter struct {
 
 	pc    *collector
 	roots map[ref]struct{} // where traversals start
+	paths []string         // properties, for a filter on tasks only; see onTasks
 
 	// Under pc.mu.
 	all   bool // the selection itself may have changed
@@ -226,6 +227,7 @@ func (pc *collector) CreateFilter(_ *simulator.Context, req *types.CreateFilter)
 	f := &filter{pc: pc, roots: map[ref]struct{}{}, all: true, dirty: map[ref]struct{}{}, going: map[ref]struct{}{}, known: map[ref]map[string]any{}}
 	f.Self = pc.s.next("PropertyFilter")
 	f.Spec, f.PartialUpdates = req.Spec, req.PartialUpdates
+	f.paths, _ = onTasks(pc.s, f.Spec)
 	for _, o := range f.Spec.ObjectSet {
 		f.roots[o.Obj] = struct{}{}
 		pc.v.watch.track(f, o.Obj)
@@ -511,50 +513,20 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 	if !all && len(dirty) == 0 {
 		return nil
 	}
-	spec := f.Spec
-	if !all {
-		spec.ObjectSet = objectsOf(dirty)
+	var objects []types.ObjectContent
+	var still map[ref]struct{} // selected as before, and not changed
+	var fault types.BaseMethodFault
+	if f.paths != nil {
+		objects, still, fault = f.gather(ctx, strict && all, all, dirty, going)
+	} else {
+		objects, fault = f.collect(ctx, strict && all, all, dirty, going)
 	}
-	objects, fault := pc.collect(ctx, spec, strict && all, going)
 	if fault != nil {
 		pc.mu.Lock()
 		f.all = true
+		maps.Copy(f.dirty, dirty)
 		pc.mu.Unlock()
 		return fault
-	}
-	if all {
-		// An object that comes into view may change before it is tracked: track
-		// it first, then look again.
-		fresh := map[ref]struct{}{}
-		pc.mu.Lock()
-		for _, o := range objects {
-			if _, ok := f.known[o.Obj]; !ok {
-				fresh[o.Obj] = struct{}{}
-				f.known[o.Obj] = nil
-			}
-		}
-		pc.mu.Unlock()
-		if len(fresh) > 0 {
-			for r := range fresh {
-				pc.v.watch.track(f, r)
-			}
-			spec.ObjectSet = objectsOf(fresh)
-			again, fault := pc.collect(ctx, spec, false, going)
-			if fault != nil {
-				return fault
-			}
-			byRef := make(map[ref]types.ObjectContent, len(again))
-			for _, o := range again {
-				byRef[o.Obj] = o
-			}
-			for i, o := range objects {
-				if _, ok := fresh[o.Obj]; ok {
-					if n, ok := byRef[o.Obj]; ok {
-						objects[i] = n
-					}
-				}
-			}
-		}
 	}
 	if f.isGone() {
 		// Destroyed meanwhile: what was tracked since would stay for ever.
@@ -584,6 +556,9 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 		if _, ok := seen[r]; ok {
 			continue
 		}
+		if _, ok := still[r]; ok {
+			continue
+		}
 		if _, ok := f.known[r]; !ok {
 			continue
 		}
@@ -594,6 +569,54 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 		pc.pending = append(pc.pending, change{f.Self, types.ObjectUpdate{Kind: types.ObjectUpdateKindLeave, Obj: r}})
 	}
 	return nil
+}
+
+// collect reads what the filter selects, or with all false what is dirty.
+func (f *filter) collect(ctx *simulator.Context, strict, all bool, dirty, going map[ref]struct{}) ([]types.ObjectContent, types.BaseMethodFault) {
+	pc := f.pc
+	spec := f.Spec
+	if !all {
+		spec.ObjectSet = objectsOf(dirty)
+	}
+	objects, fault := pc.collect(ctx, spec, strict, going)
+	if fault != nil {
+		return nil, fault
+	}
+	if all {
+		// An object that comes into view may change before it is tracked: track
+		// it first, then look again.
+		fresh := map[ref]struct{}{}
+		pc.mu.Lock()
+		for _, o := range objects {
+			if _, ok := f.known[o.Obj]; !ok {
+				fresh[o.Obj] = struct{}{}
+				f.known[o.Obj] = nil
+			}
+		}
+		pc.mu.Unlock()
+		if len(fresh) > 0 {
+			for r := range fresh {
+				pc.v.watch.track(f, r)
+			}
+			spec.ObjectSet = objectsOf(fresh)
+			again, fault := pc.collect(ctx, spec, false, going)
+			if fault != nil {
+				return nil, fault
+			}
+			byRef := make(map[ref]types.ObjectContent, len(again))
+			for _, o := range again {
+				byRef[o.Obj] = o
+			}
+			for i, o := range objects {
+				if _, ok := fresh[o.Obj]; ok {
+					if n, ok := byRef[o.Obj]; ok {
+						objects[i] = n
+					}
+				}
+			}
+		}
+	}
+	return objects, nil
 }
 
 // difference compares an object with what the client knows and notes it.

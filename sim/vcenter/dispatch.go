@@ -274,7 +274,11 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 			// vcsim answers Fetch, which any object has, at the property collector.
 			r.method.This = v.content.PropertyCollector
 		}
-		err = v.in.Do(hr.Context(), v.describe(r), func(ctx context.Context) error {
+		var call fault.Call
+		if v.in != nil {
+			call = v.describe(r)
+		}
+		err = v.in.Do(hr.Context(), call, func(ctx context.Context) error {
 			r.ctx = ctx
 			s := v.sessionOf(r)
 			if s == nil && v.sessions.full() {

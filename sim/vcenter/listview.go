@@ -40,17 +40,24 @@ func (m *viewManager) CreateListView(ctx *simulator.Context, req *types.CreateLi
 
 // resolved adds those of refs that exist to a copy of view, each once.
 func resolved(ctx *simulator.Context, view, refs []ref) (out, unresolved []ref) {
-	out = slices.Clone(view)
-	has := make(map[ref]bool, len(out))
-	for _, r := range out {
-		has[r] = true
+	out = make([]ref, len(view), len(view)+len(refs))
+	copy(out, view)
+	var has map[ref]bool
+	if len(refs) > 8 { // or else looking is cheaper than the table
+		has = make(map[ref]bool, len(out))
+		for _, r := range out {
+			has[r] = true
+		}
 	}
 	for _, r := range refs {
+		there := has[r] || has == nil && slices.Contains(out, r)
 		switch {
 		case ctx.Session.Get(r) == nil:
 			unresolved = append(unresolved, r)
-		case !has[r]:
-			has[r] = true
+		case !there:
+			if has != nil {
+				has[r] = true
+			}
 			out = append(out, r)
 		}
 	}

@@ -177,3 +177,12 @@ func (m *Manager) Info(id string) (vim.TaskInfo, bool) {
 	}
 	return t.info(), true
 }
+
+// InfoOf is the description of an object that is a task of a manager's. What it
+// holds is never changed in place.
+func InfoOf(o mo.Reference) (vim.TaskInfo, bool) {
+	if t, ok := o.(*object); ok {
+		return t.info(), true
+	}
+	return vim.TaskInfo{}, false
+}
