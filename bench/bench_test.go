@@ -15,6 +15,7 @@ func BenchmarkStart(b *testing.B) {
 	var of []float64
 	for _, side := range sides {
 		b.Run(side.name, func(b *testing.B) {
+			cpu := cpuTime()
 			for range b.N {
 				s, err := side.start(b.Context())
 				if err != nil {
@@ -27,6 +28,7 @@ func BenchmarkStart(b *testing.B) {
 				s.stop()
 				b.StartTimer()
 			}
+			b.ReportMetric((cpuTime()-cpu).Seconds()*1e3/float64(b.N), "cpu-ms/op")
 			of = append(of, b.Elapsed().Seconds()/float64(b.N))
 		})
 	}
@@ -124,7 +126,7 @@ func BenchmarkGrowth(b *testing.B) {
 // BenchmarkVolumes: what there is costs, with 100 and with 10,000 volumes.
 func BenchmarkVolumes(b *testing.B) {
 	byID := map[string][]float64{}
-	all := map[string]float64{}
+	all, chosen := map[string]float64{}, map[string]float64{}
 	for _, side := range sides {
 		for _, n := range []int{100, 10_000} {
 			b.Run(fmt.Sprintf("%s/%d", side.name, n), func(b *testing.B) {
@@ -151,6 +153,15 @@ func BenchmarkVolumes(b *testing.B) {
 					}
 					all[side.name] = b.Elapsed().Seconds() / float64(b.N)
 				})
+				// As a full sync reads them; stock sends everything all the same.
+				b.Run("query-all-names", func(b *testing.B) {
+					for range b.N {
+						if got := s.readAll(b, string(cnstypes.QuerySelectionNameTypeVolumeName)); got != n {
+							b.Fatalf("%d volumes, want %d", got, n)
+						}
+					}
+					chosen[side.name] = b.Elapsed().Seconds() / float64(b.N)
+				})
 			})
 		}
 	}
@@ -162,13 +173,14 @@ func BenchmarkVolumes(b *testing.B) {
 		}
 	}
 	b.Run("query-all", func(b *testing.B) { ratio(b, all["stock"]/all["csilab"], "x-stock") })
+	b.Run("query-all-names", func(b *testing.B) { ratio(b, chosen["stock"]/chosen["csilab"], "x-stock") })
 }
 
 // readAll reads all volumes as each side offers it: ours a thousand at a time.
-func (s *server) readAll(b *testing.B) int {
-	f := cnstypes.CnsQueryFilter{}
+func (s *server) readAll(b *testing.B, names ...string) int {
+	f, selection := cnstypes.CnsQueryFilter{}, cnstypes.CnsQuerySelection{Names: names}
 	if s.ours == nil {
-		q, err := s.cns.QueryAllVolume(b.Context(), f, cnstypes.CnsQuerySelection{})
+		q, err := s.cns.QueryAllVolume(b.Context(), f, selection)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -177,7 +189,7 @@ func (s *server) readAll(b *testing.B) int {
 	n := 0
 	f.Cursor = &cnstypes.CnsCursor{Limit: 1000}
 	for {
-		q, err := s.cns.QueryAllVolume(b.Context(), f, cnstypes.CnsQuerySelection{})
+		q, err := s.cns.QueryAllVolume(b.Context(), f, selection)
 		if err != nil {
 			b.Fatal(err)
 		}
