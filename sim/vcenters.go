@@ -56,6 +56,9 @@ func (o Options) validateVCenters() error {
 			return fmt.Errorf("Options.VCenters: name %q: allowed are unique names", v.Name)
 		}
 		names[v.Name] = true
+		if len(o.VCenters) > 1 && len(v.Nodes) > 0 && !v.HasZones() {
+			return fmt.Errorf("Options.VCenters: %q has no zone: with several vCenters the driver places volumes by zone", v.Name)
+		}
 		for _, n := range v.Nodes {
 			if nodes[n.Name] {
 				return fmt.Errorf("Options.VCenters: node name %q is given twice", n.Name)

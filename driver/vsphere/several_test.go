@@ -17,6 +17,8 @@ import (
 	"github.com/csilab/csilab/driver/controller"
 	"github.com/csilab/csilab/driver/record"
 	"github.com/csilab/csilab/driver/vsphere"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
@@ -26,6 +28,7 @@ type pair struct {
 	csi.ControllerServer
 	t       *testing.T
 	vc      [2]*vcenter.VCenter
+	plan    [2]*fault.Plan
 	records record.Store
 }
 
@@ -40,7 +43,10 @@ func newPair(t *testing.T) *pair {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.vc[i], err = vcenter.New(context.Background(), vcenter.Config{Seed: uint64(i + 1), Listener: l,
+		p.plan[i] = &fault.Plan{Seed: 1}
+		in := &fault.Interceptor{Plan: p.plan[i], Ledger: &ledger.Ledger{}}
+		t.Cleanup(in.Close)
+		p.vc[i], err = vcenter.New(context.Background(), vcenter.Config{Seed: uint64(i + 1), Listener: l, In: in,
 			Nodes:      []vcenter.Node{{Name: "node-" + zone, Zone: zone, Region: "r1"}},
 			Datastores: []vcenter.Datastore{{Name: "datastore-1"}, {Name: "only-" + zone}}})
 		if err != nil {
@@ -258,6 +264,64 @@ func TestOneOfSeveralVCentersIsAway(t *testing.T) {
 	}
 	if err := p.delete(a.VolumeId); err != nil {
 		t.Error(err)
+	}
+}
+
+// A vCenter that goes away at any moment of a creation keeps it: the volume may
+// be there already, and made on another it would be there twice.
+func TestVCenterGoesAwayWhileItCreates(t *testing.T) {
+	for _, x := range []struct {
+		op    string
+		phase fault.Phase
+		begun bool // as far as the driver can know
+	}{
+		{"CnsQueryAllVolume", fault.Before, false},
+		{"CnsCreateVolume", fault.Before, true},
+		{"CnsCreateVolume", fault.After, true},
+		{"task:CnsCreateVolume", fault.After, true},
+	} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s %s, restart %v", x.phase, x.op, restart), func(t *testing.T) {
+				p := newPair(t)
+				p.must(p.create("warm", "", "a", "b")) // the session is there
+				p.plan[0].Arm(fault.Rule{Name: "away", Hop: ledger.VCenter, Op: x.op, Phase: x.phase, Nth: 1,
+					Do: fault.Func("cut off", func(context.Context, fault.Call) error { p.vc[0].SetReachable(false); return nil })})
+				_, err := p.create("v", "", "a", "b")
+				want(t, err, codes.Unavailable)
+				if restart {
+					p.start()
+				}
+				for range 2 {
+					_, err := p.create("v", "", "a", "b")
+					want(t, err, codes.Unavailable)
+				}
+				// Who asks for b first gets it there, unless it may be on a.
+				v, err := p.create("v", "", "b", "a")
+				if x.begun {
+					want(t, err, codes.Unavailable)
+				} else if err != nil || !p.has(1, v.VolumeId) {
+					t.Errorf("with b preferred: %v, %v", v, err)
+				}
+				p.vc[0].SetReachable(true)
+				if v, err = p.create("v", "", "a", "b"); err != nil {
+					t.Fatal(err)
+				}
+				n := 0
+				for i := range p.vc {
+					for _, y := range p.vc[i].Volumes() {
+						if y.Name == "v" {
+							n++
+						}
+					}
+				}
+				if n != 1 || p.has(0, v.VolumeId) != x.begun {
+					t.Errorf("%d volumes, %s among them", n, v.VolumeId)
+				}
+				if u := p.plan[0].Unfired(); len(u) > 0 {
+					t.Error("the vCenter did not go away")
+				}
+			})
+		}
 	}
 }
 

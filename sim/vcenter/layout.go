@@ -185,6 +185,13 @@ func (d Datastore) mountedOn(datacenter, cluster, host, zone string) bool {
 		slices.Contains(d.Zones, zone) || slices.Contains(d.Clusters, cluster) || slices.Contains(d.Hosts, host)
 }
 
+// HasZones says whether any host of the inventory is in a zone.
+func (c Config) HasZones() bool {
+	dcs, err := c.layout()
+	c.Datacenters = dcs
+	return err == nil && slices.Contains(c.categories(), categoryZone)
+}
+
 // categories are the tag categories that are in use, in order of name.
 func (c Config) categories() (out []string) {
 	var zone, region bool

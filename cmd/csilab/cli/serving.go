@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -102,7 +103,21 @@ func startServing(ctx context.Context, plan []served, stateDir string, log *slog
 		r.closers = append(r.closers, v.Close)
 		r.names, r.vcenters = append(r.names, p.name), append(r.vcenters, v)
 	}
-	return r, r.startControl(log)
+	if err := r.startControl(log); err != nil {
+		return nil, err
+	}
+	if stateDir != "" {
+		// For who finds the directory and has no env file.
+		path := filepath.Join(stateDir, "control.env")
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a run that was killed; it keeps its mode
+			return nil, exitf(codeOfFile(err), "--state %q: %w", stateDir, err)
+		}
+		if err := os.WriteFile(path, fmt.Appendf(nil, "%s=%s\n%s=%s\n", envControlURL, r.control, envControlToken, r.token), 0o600); err != nil {
+			return nil, exitf(ExitEnvironment, "--state %q: %w", stateDir, err)
+		}
+		r.closers = append(r.closers, func() { os.Remove(path) })
+	}
+	return r, nil
 }
 
 // startControl serves the control API on a free port of loopback.
