@@ -55,16 +55,21 @@ func (a *access) who(p principal) authz.Who {
 
 // everything says whether a user may do everything everywhere.
 func (a *access) everything(p principal) bool {
-	w := a.who(p)
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	if g := a.core.Generation(); g != a.gen {
 		clear(a.all)
 		a.gen = g
 	}
 	all, ok := a.all[p]
-	if !ok {
-		all = a.core.Everything(w)
+	a.mu.Unlock()
+	if ok {
+		return all
+	}
+	w := a.who(p)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all = a.core.Everything(w)
+	if a.core.Generation() == a.gen {
 		a.all[p] = all
 	}
 	return all

@@ -128,6 +128,9 @@ func TestLifeOfPolicies(t *testing.T) {
 	if m, err := r.pbm.ProfileMap(r.ctx); err != nil || m.Name["Lab Storage Policy"] == nil || len(m.Profile) != 4 {
 		t.Errorf("map: %v, %v", m, err)
 	}
+	if m, err := r.pbm.DatastoreMap(r.ctx, r.Client.Client, r.ServiceContent.RootFolder); err != nil || len(m.PlacementHub) != 3 || m.Name[r.hub("nfs").HubId] != "nfs" {
+		t.Errorf("datastores: %v, %v", m, err)
+	}
 	for name, c := range map[string]struct {
 		err  error
 		want types.BaseMethodFault

@@ -113,6 +113,10 @@ var rules = map[string]rule{
 	"CreateSnapshotEx_Task":                      {this: "VirtualMachine.State.CreateSnapshot"},
 	"RemoveAllSnapshots_Task":                    {this: "VirtualMachine.State.RemoveSnapshot"},
 	"RevertToCurrentSnapshot_Task":               {this: "VirtualMachine.State.RevertToSnapshot"},
+	"Rename_Task":                                {also: renameNeeds},
+	"RenameDatastore":                            {this: "Datastore.Rename"},
+	"VsanClusterGetConfig":                       {also: clusterNeeds("System.Read")},
+	"VsanClusterReconfig":                        {also: clusterNeeds("Host.Inventory.EditCluster")},
 	"UnregisterVM":                               {this: "VirtualMachine.Inventory.Unregister"},
 	"RegisterVM_Task":                            {this: "VirtualMachine.Inventory.Register"},
 	"CreateVM_Task":                              {this: "VirtualMachine.Inventory.Create"},
@@ -131,7 +135,6 @@ var rules = map[string]rule{
 	"ShutdownGuest":                              {this: "VirtualMachine.Interact.PowerOff"},
 	"RebootGuest":                                {this: "VirtualMachine.Interact.Reset"},
 	"StandbyGuest":                               {this: "VirtualMachine.Interact.Suspend"},
-	"Rename_Task":                                {this: "VirtualMachine.Config.Rename"},
 	"SetField": {also: func(_ *VCenter, _ principal, m *simulator.Method) []need {
 		return entityNeed(m, "Global.SetCustomField")
 	}},
@@ -160,6 +163,10 @@ var rules = map[string]rule{
 // needs lists what a call takes of its caller.
 func (v *VCenter) needs(p principal, m *simulator.Method) []need {
 	r, ok := rules[m.Name]
+	if !ok && ownDisks[m.This.Type] {
+		// Also to look at a disk (VcenterVStorageObjectManager API reference).
+		r, ok = rule{datastores: "Datastore.FileManagement"}, true
+	}
 	if !ok && strings.HasPrefix(m.Name, "Pbm") && m.This.Type != "PbmServiceInstance" {
 		r, ok = rule{root: "StorageProfile.View"}, true
 		if strings.HasPrefix(m.Name, "PbmAssign") || strings.HasPrefix(m.Name, "PbmReset") || strings.HasPrefix(m.Name, "PbmUpdate") || strings.HasPrefix(m.Name, "PbmResolve") {
@@ -386,6 +393,32 @@ func destroyNeeds(_ *VCenter, _ principal, m *simulator.Method) []need {
 		p = "System.View"
 	}
 	return []need{{m.This, p}}
+}
+
+var renames = map[string]string{
+	"VirtualMachine": "VirtualMachine.Config.Rename", "Folder": "Folder.Rename", "Datacenter": "Datacenter.Rename",
+	"ClusterComputeResource": "Host.Inventory.RenameCluster", "Datastore": "Datastore.Rename", "ResourcePool": "Resource.RenamePool",
+}
+
+func renameNeeds(_ *VCenter, _ principal, m *simulator.Method) []need {
+	p := renames[m.This.Type]
+	if p == "" {
+		p = "System.View"
+	}
+	return []need{{m.This, p}}
+}
+
+// clusterNeeds: a privilege on the cluster that the request names.
+func clusterNeeds(privilege string) func(*VCenter, principal, *simulator.Method) []need {
+	return func(_ *VCenter, _ principal, m *simulator.Method) []need {
+		f := reflect.Indirect(reflect.ValueOf(m.Body)).FieldByName("Cluster")
+		if f.IsValid() {
+			if e, ok := f.Interface().(ref); ok {
+				return []need{{e, privilege}}
+			}
+		}
+		return nil
+	}
 }
 
 func permissionNeeds(_ *VCenter, _ principal, m *simulator.Method) []need {

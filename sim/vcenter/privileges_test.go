@@ -2,8 +2,10 @@ package vcenter_test
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	cnstypes "github.com/vmware/govmomi/cns/types"
@@ -12,6 +14,8 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/pbm"
 	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/vapi/rest"
+	"github.com/vmware/govmomi/vapi/tags"
 	"github.com/vmware/govmomi/view"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
@@ -390,4 +394,63 @@ func TestGrantErrors(t *testing.T) {
 	if got := lacks(r.ask("x")); got != "Cns.Searchable on Folder" {
 		t.Error(got)
 	}
+}
+
+// TestAccessSideBySide turns everything about access while a restricted user
+// works: no race, no lock that stays, and in the end it can work again.
+func TestAccessSideBySide(t *testing.T) {
+	r := asOther(t, "CSI")
+	admin := newTagger(t, r.v)
+	ctx := r.ctx
+	var wg sync.WaitGroup
+	loop := func(f func()) {
+		wg.Go(func() {
+			for range 20 {
+				f()
+			}
+		})
+	}
+	loop(func() {
+		_ = r.v.RevokePrivilege(otherUser, "Cns.Searchable", "")
+		_ = r.v.GrantRole(otherUser, "ReadOnly", "node-1")
+		_ = r.v.GrantPrivilege(otherUser, "Cns.Searchable", "")
+		_ = r.v.RevokeRole(otherUser, "node-1")
+	})
+	loop(func() {
+		_ = r.v.Tag("datastore-1", "c", "t")
+		_, _ = admin.GetTagsForCategory(ctx, "c")
+		_ = r.v.Untag("datastore-1", "c", "t")
+	})
+	loop(func() { _ = r.v.LockAccount(otherUser); _ = r.v.SessionList(); _ = r.v.UnlockAccount(otherUser) })
+	for i := range 6 {
+		_ = r.ask("x")
+		if id, err := r.create(ctx, fmt.Sprint("v-", i)); err == nil {
+			_ = r.delete(ctx, id)
+		}
+		_, _ = find.NewFinder(r.Client.Client).VirtualMachineList(ctx, r.v.Datacenter()+"/vm/*")
+		if i == 3 {
+			r.v.KillSessionsOf(otherUser)
+		}
+	}
+	wg.Wait()
+	if err := r.Login(ctx, url.UserPassword(otherUser, otherPassword)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := cnsClient(ctx, r.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&rig{c, t, ctx, r.v}).ask("x"); err != nil {
+		t.Error(err)
+	}
+}
+
+// newTagger logs in as the administrator.
+func newTagger(t *testing.T, v *vcenter.VCenter) *tags.Manager {
+	t.Helper()
+	rc := rest.NewClient(login(t, v).Client)
+	if err := rc.Login(t.Context(), v.URL().User); err != nil {
+		t.Fatal(err)
+	}
+	return tags.NewManager(rc)
 }
