@@ -79,8 +79,14 @@ func (f *Face) spawn(fn func()) {
 	f.wg.Go(fn)
 }
 
-// batch is the result of a task with one volume.
+// batch is the result of a task with one volume. One that CNS doesn't know has
+// no id in it besides that of the fault (log of govmomi#3920).
 func batch(r cnstypes.BaseCnsVolumeOperationResult) *cnstypes.CnsVolumeOperationBatchResult {
+	if x := r.GetCnsVolumeOperationResult(); x.Fault != nil {
+		if _, unknown := x.Fault.Fault.(*cnstypes.CnsNotRegisteredFault); unknown {
+			x.VolumeId = cnstypes.CnsVolumeId{}
+		}
+	}
 	return &cnstypes.CnsVolumeOperationBatchResult{VolumeResults: []cnstypes.BaseCnsVolumeOperationResult{r}}
 }
 
