@@ -96,7 +96,7 @@ func (c *Core) PlanCreateDisk(s DiskSpec) (Disk, error) {
 	if !ok {
 		return Disk{}, &Error{Kind: NotFoundObject, Field: "datastore", Value: d.Datastore, Reason: "no such datastore"}
 	}
-	if err := ds.takes(need{capacityMB: d.CapacityMB}); err != nil {
+	if err := ds.roomFor(d.CapacityMB, true); err != nil {
 		return Disk{}, err
 	}
 	d.DiskPath = c.defaultPath(d.Datastore, d.ID)
@@ -277,6 +277,9 @@ func (c *Core) Inflate(id string) (Disk, error) {
 		return Disk{}, err
 	}
 	if err := c.unpinned(id); err != nil {
+		return Disk{}, err
+	}
+	if err := c.reachable(v); err != nil {
 		return Disk{}, err
 	}
 	if n := len(v.Snapshots); n > 0 {

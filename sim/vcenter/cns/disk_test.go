@@ -218,3 +218,46 @@ func TestDemoteAndRegister(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestSuspendedDatastore: CNS's own hold on a datastore is no matter to disks
+// beside it.
+func TestSuspendedDatastore(t *testing.T) {
+	c := world()
+	if _, err := c.Create(epoch, spec("a", 10, "ds-held")); err == nil {
+		t.Error("a volume was made")
+	}
+	must[Disk](t)(c.CreateDisk(epoch, diskSpec("b", "ds-held", 10)))
+	must[File](t)(c.CreateFile(epoch, File{ID: "f", Path: "[held] x.vmdk", Datastore: "ds-held", CapacityMB: 10}))
+}
+
+// TestDisksOutOfReach: no host reaches the datastore, so nothing there changes.
+func TestDisksOutOfReach(t *testing.T) {
+	c := disks(t)
+	ds, _, _ := c.Datastore("ds-1")
+	ds.Inaccessible = true
+	c.PutDatastore(ds)
+	copied := diskSpec("new", "ds-2", 0)
+	copied.From = &Source{Volume: "free"}
+	for name, do := range map[string]func() error{
+		"delete":          func() error { _, err := c.DeleteDisk("free"); return err },
+		"extend":          func() error { _, err := c.ExtendDisk("free", 20); return err },
+		"inflate":         func() error { _, err := c.Inflate("free"); return err },
+		"snapshot":        func() error { _, err := c.SnapshotDisk(epoch, "free", "s", ""); return err },
+		"delete snapshot": func() error { _, err := c.DeleteDiskSnapshot("snapped", "s1"); return err },
+		"revert":          func() error { _, err := c.Revert("snapped", "s2"); return err },
+		"copy":            func() error { _, err := c.CreateDisk(epoch, copied); return err },
+		"delete file":     func() error { _, err := c.DeleteFile("[one] x/a.vmdk"); return err },
+		"move file":       func() error { _, err := c.MoveFile("[one] x/a.vmdk", "ds-2", "[two] x/a.vmdk"); return err },
+		"extend file":     func() error { _, err := c.ExtendFile("[one] x/a.vmdk", 20); return err },
+		"register":        func() error { _, err := c.RegisterDisk("[one] x/a.vmdk", ""); return err },
+	} {
+		before := c.dump()
+		var e *Error
+		if err := do(); !errors.As(err, &e) || e.Kind != Inaccessible {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !reflect.DeepEqual(before, c.dump()) {
+			t.Errorf("%s: refused, but changed", name)
+		}
+	}
+}

@@ -70,7 +70,7 @@ func (c *Core) PlanCreateFile(f File) error {
 	if err := c.checkPath(s, f.Path); err != nil {
 		return err
 	}
-	if err := s.takes(need{capacityMB: f.CapacityMB}); err != nil {
+	if err := s.roomFor(f.CapacityMB, false); err != nil {
 		return err
 	}
 	return nil
@@ -99,11 +99,30 @@ func (c *Core) dropFile(f *file) {
 	c.discharge(f.disk())
 }
 
-// DeleteFile deletes a virtual disk. Errors: FileNotFound.
-func (c *Core) DeleteFile(path string) (File, error) {
+// plain finds a virtual disk that is no first class disk, on a datastore that
+// a host reaches. Errors: FileNotFound, Inaccessible.
+func (c *Core) plain(path string) (*file, error) {
 	f, ok := c.files[path]
 	if !ok {
-		return File{}, noFile(path)
+		return nil, noFile(path)
+	}
+	if s := c.datastores[f.Datastore]; s.Inaccessible {
+		return nil, &Error{Kind: Inaccessible, Field: "path", Value: path, Holder: s.Name, Reason: "no host reaches the datastore"}
+	}
+	return f, nil
+}
+
+// PlanDeleteFile checks whether DeleteFile would succeed.
+func (c *Core) PlanDeleteFile(path string) error {
+	_, err := c.plain(path)
+	return err
+}
+
+// DeleteFile deletes a virtual disk. Errors: FileNotFound, Inaccessible.
+func (c *Core) DeleteFile(path string) (File, error) {
+	f, err := c.plain(path)
+	if err != nil {
+		return File{}, err
 	}
 	c.dropFile(f)
 	return f.File, nil
@@ -111,9 +130,9 @@ func (c *Core) DeleteFile(path string) (File, error) {
 
 // PlanMoveFile checks whether MoveFile would succeed.
 func (c *Core) PlanMoveFile(from, datastore, to string) (File, error) {
-	f, ok := c.files[from]
-	if !ok {
-		return File{}, noFile(from)
+	f, err := c.plain(from)
+	if err != nil {
+		return File{}, err
 	}
 	s, ok := c.datastores[datastore]
 	if !ok {
@@ -123,7 +142,7 @@ func (c *Core) PlanMoveFile(from, datastore, to string) (File, error) {
 		return File{}, err
 	}
 	if datastore != f.Datastore {
-		if err := s.takes(need{capacityMB: f.CapacityMB}); err != nil {
+		if err := s.roomFor(f.CapacityMB, false); err != nil {
 			return File{}, err
 		}
 	}
@@ -147,9 +166,9 @@ func (c *Core) MoveFile(from, datastore, to string) (File, error) {
 
 // PlanExtendFile checks whether ExtendFile would succeed.
 func (c *Core) PlanExtendFile(path string, capacityMB int64) (File, error) {
-	f, ok := c.files[path]
-	if !ok {
-		return File{}, noFile(path)
+	f, err := c.plain(path)
+	if err != nil {
+		return File{}, err
 	}
 	if capacityMB < f.CapacityMB || capacityMB > MaxCapacityMB {
 		return File{}, &Error{Kind: InvalidArgument, Field: "newCapacityKb", Value: fmt.Sprint(capacityMB << 10),
@@ -183,9 +202,9 @@ func (c *Core) RegisterDisk(path, name string) (Disk, error) {
 	if v, ok := c.at(path); ok {
 		return Disk{}, &Error{Kind: AlreadyRegistered, Field: "path", Value: path, Holder: v.ID, Reason: "a first class disk already"}
 	}
-	f, ok := c.files[path]
-	if !ok {
-		return Disk{}, noFile(path)
+	f, err := c.plain(path)
+	if err != nil {
+		return Disk{}, err
 	}
 	if name == "" {
 		name = baseName(path)

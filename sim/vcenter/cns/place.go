@@ -102,6 +102,15 @@ func (s *store) takes(n need) *Error {
 	return nil
 }
 
+// roomFor is takes for what CNS has no say in: a disk beside it (fcd), or a
+// plain file. That CNS makes no more volumes on a datastore doesn't matter
+// there.
+func (s *store) roomFor(capacityMB int64, fcd bool) *Error {
+	x := *s
+	x.Suspended, x.NoDisks = false, x.NoDisks && fcd
+	return x.takes(need{capacityMB: capacityMB})
+}
+
 // open says whether the datastore takes new volumes of a kind at all.
 func (s *store) open(share bool) *Error {
 	switch {

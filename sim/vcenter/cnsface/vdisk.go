@@ -200,8 +200,20 @@ func (m *virtualDisks) remove(ctx context.Context, c *simulator.Context, path st
 		} else if len(holders) > 0 {
 			return &wireError{locked(d.Path)}
 		}
+		f.mu.Lock()
+		home, _, _ := f.core.Datastore(d.Datastore)
+		f.mu.Unlock()
+		if home.Inaccessible {
+			return &cns.Error{Kind: cns.Inaccessible, Field: "name", Value: path, Holder: home.Name, Reason: "no host reaches the datastore"}
+		}
 		f.loseDisk(c, id)
 		return nil
+	}
+	f.mu.Lock()
+	err = f.core.PlanDeleteFile(path)
+	f.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	if f.cfg.Disks != nil {
 		if err := f.cfg.Disks.Delete(id); err != nil {
