@@ -72,7 +72,7 @@ func rebooted(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.PowerOff(ctx, a) },
 		func() error { return l.PowerOn(ctx, a) },
 		func() error { return l.NodesReady(ctx) },
-		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error { return l.RunningAgain(ctx, "app", 1) },
 		func() error { return l.Expect(ctx, "app", "/data/a", "synced before") },
 		func() error { return l.Expect(ctx, "app", "/dev/raw", "also synced") },
 		func() error { return l.Write(ctx, "app", "/data/b", "written after") },

@@ -175,6 +175,25 @@ func (l *Lab) Running(ctx context.Context, name string) (*corev1.Pod, error) {
 	return pod, err
 }
 
+// RunningAgain waits until the first container of a pod runs for at least the
+// times-th time again, as its kubelet reports it. After a node comes back the
+// status from before says Running until the kubelet has looked.
+func (l *Lab) RunningAgain(ctx context.Context, name string, times int32) error {
+	return l.waitFor(ctx, fmt.Sprintf("Pod %s runs again", name), func() store.Object {
+		if p, err := l.Pod(name); err == nil {
+			return p
+		}
+		return nil
+	}, func() (bool, error) {
+		p, err := l.Pod(name)
+		if err != nil || len(p.Status.ContainerStatuses) == 0 {
+			return false, err
+		}
+		c := p.Status.ContainerStatuses[0]
+		return c.RestartCount >= times && c.State.Running != nil, nil
+	}, "Pod")
+}
+
 // DeletePod deletes a pod and waits until it is gone.
 func (l *Lab) DeletePod(ctx context.Context, name string) error {
 	p, err := l.Pod(name)
