@@ -186,5 +186,6 @@ func changes(method string) bool {
 	if method == "CnsSetVolumeControlFlags" || method == "CnsClearVolumeControlFlags" {
 		return true
 	}
-	return !slices.ContainsFunc(reading, func(p string) bool { return strings.HasPrefix(method, p) })
+	return !strings.HasSuffix(method, "_Task") && // keeps what it did when it ends
+		!slices.ContainsFunc(reading, func(p string) bool { return strings.HasPrefix(method, p) })
 }
