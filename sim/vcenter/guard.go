@@ -74,6 +74,11 @@ func (v *VCenter) guard(ctx *simulator.Context, m *simulator.Method) types.BaseM
 	if notSimulated[m.Name] || strings.HasSuffix(m.Name, "_Task") && !ownMethods[m.This.Type][m.Name] && !ownDisks[m.This.Type] {
 		return &types.NotSupported{}
 	}
+	if q, ok := m.Body.(*types.QueryPerf); ok {
+		if f := boundedPerf(q); f != nil {
+			return f
+		}
+	}
 	c := check{v, ctx, !unguarded[m.This.Type]}
 	return c.value(reflect.ValueOf(m.Body), "", 0)
 }
