@@ -415,13 +415,20 @@ func TestRefusals(t *testing.T) {
 		"admit what another group has": {admit("idle", AdmitSpec{Volume: "primary", Remote: "r"}), GroupVolumeElse, Unknown + 55, 403},
 		"admit a read-only copy":       {admit("idle", AdmitSpec{Volume: "ro", Remote: "r"}), GroupVolumeReadOnly, Unknown + 53, 403},
 		"admit what is being copied":   {admit("idle", AdmitSpec{Volume: "source", Remote: "r"}), GroupVolumeIsCopy, Unknown + 54, 403},
-		"admit without snap space":     {admit("idle", AdmitSpec{Volume: "lone", Remote: "r"}), GroupNoSnapSpace, Unknown + 58, 403},
-		"admit without a CPG there":    {admit("idle", AdmitSpec{Volume: "plain", Remote: "r", Create: true}), GroupHasNoCPG, Unknown + 48, 403},
-		"admit over what is there":     {admit("idle", AdmitSpec{Volume: "plain", Remote: "secondary", Create: true}), GroupVolumeOnTarget, Unknown + 50, 409},
-		"admit with no peer":           {admit("idle", AdmitSpec{Volume: "plain", Remote: "r"}), GroupNoTargetVolume, Unknown + 51, 404},
-		"admit with another's peer":    {admit("idle", AdmitSpec{Volume: "plain", Remote: "secondary"}), GroupVolumeElse, Unknown + 55, 403},
-		"admit with a smaller peer":    {admit("idle", AdmitSpec{Volume: "large", Remote: "secondary"}), GroupVolumeSize, Unknown + 52, 403},
-		"dismiss what isn't in":        {func(a *Array) error { _, err := a.DismissVolume(epoch, "idle", "plain", false); return err }, GroupNotInGroup, Unknown + 56, 404},
+		"admit from another domain":    {admit("idle", AdmitSpec{Volume: "domained", Remote: "r"}), GroupOtherDomain, Unknown + 70, 403},
+		"change nothing of a group":    {func(a *Array) error { _, err := a.ModifyGroup(epoch, "idle", GroupChange{}); return err }, MissingRequired, 40, 400},
+		"change a started group": {func(a *Array) error {
+			b := true
+			_, err := a.ModifyGroup(epoch, "rcg", GroupChange{AutoFailover: &b})
+			return err
+		}, GroupStarted, 215, 403},
+		"admit without snap space":  {admit("idle", AdmitSpec{Volume: "lone", Remote: "r"}), GroupNoSnapSpace, Unknown + 58, 403},
+		"admit without a CPG there": {admit("idle", AdmitSpec{Volume: "plain", Remote: "r", Create: true}), GroupHasNoCPG, Unknown + 48, 403},
+		"admit over what is there":  {admit("idle", AdmitSpec{Volume: "plain", Remote: "secondary", Create: true}), GroupVolumeOnTarget, Unknown + 50, 409},
+		"admit with no peer":        {admit("idle", AdmitSpec{Volume: "plain", Remote: "r"}), GroupNoTargetVolume, Unknown + 51, 404},
+		"admit with another's peer": {admit("idle", AdmitSpec{Volume: "plain", Remote: "secondary"}), GroupVolumeElse, Unknown + 55, 403},
+		"admit with a smaller peer": {admit("idle", AdmitSpec{Volume: "large", Remote: "secondary"}), GroupVolumeSize, Unknown + 52, 403},
+		"dismiss what isn't in":     {func(a *Array) error { _, err := a.DismissVolume(epoch, "idle", "plain", false); return err }, GroupNotInGroup, Unknown + 56, 404},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := world(t)

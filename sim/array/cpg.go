@@ -143,6 +143,13 @@ func (a *Array) ModifyCPG(now time.Time, name string, ch CPGChange) (CPG, error)
 	c.CPG = n
 	if n.Name != name {
 		a.cpgs.rename(name, n.Name)
+		for g := range a.groups.all() {
+			for _, of := range []*string{&g.UserCPG, &g.SnapCPG} {
+				if *of == name {
+					*of = n.Name
+				}
+			}
+		}
 	}
 	a.warn(now, c)
 	a.log(now, Changed, "cpg", n.Name)

@@ -137,6 +137,7 @@ const (
 	NamePattern         Kind = "INVALID_INPUT_VV_PATTERN"
 	UserCPGFixed        Kind = "INV_OPERATION_VV_MODIFY_USR_CPG_TPVV"
 	TuneRunning         Kind = "INV_OPERATION_VV_TUNE_IN_PROGRESS"
+	GroupOtherDomain    Kind = "RCOPY_GROUP_VOL_NOT_IN_SAME_DOMAIN"
 	GroupSplit          Kind = "RCOPY_GROUP_SECONDARY_DOES_NOT_MATCH_PRIMARY"
 )
 
@@ -196,7 +197,7 @@ var wire = map[Kind]Wire{
 	GroupSplit: {Unknown + 60, 403}, VolumePolicy: {Unknown + 61, 400}, NamePattern: {Unknown + 62, 400},
 	UserCPGFixed: {Unknown + 63, 403}, TuneRunning: {Unknown + 64, 409}, SameBase: {Unknown + 65, 403},
 	CopyToBase: {Unknown + 66, 403}, CircularCopy: {Unknown + 67, 403}, ReadOnlySnapshot: {Unknown + 68, 403},
-	OperationConflict: {Unknown + 69, 409},
+	OperationConflict: {Unknown + 69, 409}, GroupOtherDomain: {Unknown + 70, 403},
 }
 
 // Wire returns the number and status of a kind.

@@ -399,6 +399,11 @@ func TestMachine(t *testing.T) {
 				}
 				return ops, err
 			}),
+			"modify group": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
+				pp, period := rapid.Bool().Draw(t, "pp"), rapid.SampledFrom([]int64{0, 1, 300}).Draw(t, "period")
+				_, err := a.ModifyGroup(now, groupOf(a, t), GroupChange{&pp, &period})
+				return nil, err
+			}),
 			"connect": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
 				target := one("array0", "array1").Draw(t, "target")
 				if rapid.IntRange(0, 3).Draw(t, "lost") == 0 {
@@ -652,6 +657,11 @@ func (a *Array) check(t *rapid.T) {
 		for _, x := range g.Volumes {
 			if v, ok := a.volumes.get(x.Volume); !ok || v.group != g {
 				t.Fatalf("group %s has %s, which does not know it", g.Name, x.Volume)
+			}
+		}
+		for _, c := range []string{g.UserCPG, g.SnapCPG} {
+			if c != "" && !a.cpgs.has(c) {
+				t.Fatalf("group %s makes volumes in %s, which is gone", g.Name, c)
 			}
 		}
 		if g.busy != nil && g.busy.group != g {

@@ -333,6 +333,50 @@ func (a *Array) forget(now time.Time, g *group) {
 	a.log(now, Removed, "group", g.Name)
 }
 
+// GroupChange says what to change; nil leaves a thing as it is.
+type GroupChange struct {
+	AutoFailover *bool
+	Period       *int64
+}
+
+// ModifyGroup changes a group on both sides, while it is stopped. Errors:
+// NON_EXISTENT_RCOPY_GROUP, RCOPY_GROUP_OPERATION_ONLY_ON_PRIMARY_SIDE,
+// RCOPY_GROUP_STARTED, RCOPY_TARGET_IS_NOT_READY, INV_INPUT_PARAM_CONFLICT,
+// INV_INPUT_EXCEEDS_RANGE, INV_INPUT_MISSING_REQUIRED (nothing to change),
+// RCOPY_GROUP_VOL_SIZE_NOT_MATCH (peers of other WWNs).
+func (a *Array) ModifyGroup(now time.Time, name string, ch GroupChange) (Group, error) {
+	g, b, p, err := a.change(name)
+	if err != nil {
+		return Group{}, err
+	}
+	if ch == (GroupChange{}) {
+		return Group{}, &Error{Kind: MissingRequired, Field: "policies", Reason: "nothing to change"}
+	}
+	n := g.Group
+	if ch.AutoFailover != nil {
+		if n.AutoFailover = *ch.AutoFailover; n.AutoFailover && n.Mode != Synchronous {
+			return Group{}, &Error{Kind: ParamConflict, Field: "autoFailover", Value: "true", Reason: "only in synchronous mode"}
+		}
+		for _, x := range g.Volumes {
+			if v, _ := a.volumes.get(x.Volume); n.AutoFailover && v.WWN != b.peerOf(x).WWN {
+				return Group{}, &Error{Kind: GroupVolumeSize, Field: "autoFailover", Value: "true", Reason: x.Volume + " has another WWN than its peer"}
+			}
+		}
+	}
+	if ch.Period != nil {
+		n.Period = *ch.Period
+		if err := checkPeriod(n.Mode, n.Period); err != nil {
+			return Group{}, err
+		}
+	}
+	for _, x := range []*group{g, p} {
+		x.AutoFailover, x.Period = n.AutoFailover, n.Period
+	}
+	a.log(now, Changed, "group", g.Name)
+	b.log(now, Changed, "group", p.Name)
+	return g.out(), nil
+}
+
 // AdmitSpec says which volume joins a group.
 type AdmitSpec struct {
 	Volume string
@@ -344,7 +388,8 @@ type AdmitSpec struct {
 // AdmitVolume adds a volume to a group. Errors: NON_EXISTENT_RCOPY_GROUP,
 // RCOPY_GROUP_OPERATION_ONLY_ON_PRIMARY_SIDE, RCOPY_GROUP_STARTED,
 // RCOPY_TARGET_IS_NOT_READY, NON_EXISTENT_VOL, RCOPY_GROUP_EXISTENT_VOL,
-// RCOPY_GROUP_VOL_IN_OTHER_GROUP, RCOPY_GROUP_VOL_IS_RO,
+// RCOPY_GROUP_VOL_IN_OTHER_GROUP, RCOPY_GROUP_VOL_NOT_IN_SAME_DOMAIN,
+// RCOPY_GROUP_VOL_IS_RO,
 // RCOPY_GROUP_VOL_IS_PHYSICAL_COPY, RCOPY_GROUP_VOL_NO_SNAPSHOT_SPACE,
 // RCOPY_GROUP_MULTIPLE_VOL_IN_SAME_FAMILY, RCOPY_GROUP_HAS_NO_CPG,
 // RCOPY_GROUP_EXISTENT_VOL_ON_TARGET, RCOPY_GROUP_NON_EXISTENT_VOL_ON_TARGET,
@@ -367,6 +412,8 @@ func (a *Array) AdmitVolume(now time.Time, name string, s AdmitSpec) ([]ContentO
 		return refuse(GroupExistentVolume, "it is in the group")
 	case v.group != nil:
 		return refuse(GroupVolumeElse, "it is in group "+v.group.Name)
+	case v.Domain != g.Domain:
+		return refuse(GroupOtherDomain, fmt.Sprintf("it is in domain %q, the group in %q", v.Domain, g.Domain))
 	case v.ReadOnly:
 		return refuse(GroupVolumeReadOnly, "it is read-only")
 	case v.busy != nil || v.CopyType == Physical:

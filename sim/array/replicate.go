@@ -177,7 +177,13 @@ func (a *Array) StopGroup(now time.Time, name string) ([]ContentOp, error) {
 // stop stops a group on both sides; g is of either.
 func (a *Array) stop(now time.Time, g *group) []ContentOp {
 	b, p := a.peer(g)
-	if g.Role != Primary { // the primary's view is what counts
+	if p == nil { // restored without it
+		g.State = GroupIsStopped
+		g.setStates(SyncStopped)
+		delete(a.following, g)
+		return nil
+	}
+	if g.Role != Primary && p.Role == Primary { // the primary's view is what counts
 		return b.stop(now, p)
 	}
 	var ops []ContentOp
@@ -187,7 +193,7 @@ func (a *Array) stop(now time.Time, g *group) []ContentOp {
 	for _, x := range g.Volumes {
 		v, _ := a.volumes.get(x.Volume)
 		w := b.peerOf(x)
-		if w.Image == v.Image {
+		if w != nil && w.Image == v.Image {
 			w.Generation++
 			w.Image = b.imageName(w.Seq, w.Generation)
 			ops = append(ops, ContentOp{Do: CopyImage, Image: w.Image, From: v.Image, SizeMiB: w.SizeMiB},
@@ -399,8 +405,9 @@ func (a *Array) Lost(now time.Time, target string) ([]ContentOp, error) {
 		if err := a.Failover(now, g.Name); err != nil {
 			return nil, err
 		}
-		_, p := a.peer(g)
-		p.FailSafe = true
+		if _, p := a.peer(g); p != nil {
+			p.FailSafe = true
+		}
 	}
 	return ops, nil
 }

@@ -96,12 +96,15 @@ func (a *Array) Restore(s *Stored) error {
 	c := s.Counters
 	n.nextID, n.hostSeq, n.setSeq, n.ruleSeq, n.taskSeq, n.groupSeq = c.NextID, c.Host, c.Set, c.Rule, c.Task, c.Group
 	n.volumeSeq, n.sessionSeq = c.Volume, c.Session
+	if k := int64(len(s.Events)); k != min(c.Event, MaxEvents) {
+		return fmt.Errorf("array: restore: %d events of %d", k, c.Event)
+	}
 	n.events, n.eventSeq = make([]Event, len(s.Events)), c.Event
-	for _, e := range s.Events {
-		if len(s.Events) > MaxEvents || e.Seq <= c.Event-int64(len(s.Events)) || e.Seq > c.Event {
+	for i, e := range s.Events {
+		if e.Seq != c.Event-int64(len(s.Events))+int64(i)+1 {
 			return fmt.Errorf("array: restore: event %d of %d", e.Seq, c.Event)
 		}
-		n.events[(e.Seq-1)%MaxEvents%int64(len(n.events))] = e
+		n.events[(e.Seq-1)%MaxEvents] = e
 	}
 	*a = *n
 	return nil

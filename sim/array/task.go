@@ -156,6 +156,9 @@ func (a *Array) finish(now time.Time, t *task) []ContentOp {
 			return nil
 		}
 	case SyncTask:
+		if _, _, err := a.both(t.group); err != nil {
+			return a.cancel(now, t)
+		}
 		ops = append(ops, a.synced(now, t)...)
 	}
 	a.end(now, t, TaskDone)
@@ -190,8 +193,9 @@ func (a *Array) cancel(now time.Time, t *task) []ContentOp {
 		t.to.State = FailedState
 	case SyncTask:
 		t.group.unsynced()
-		_, p := a.peer(t.group)
-		p.unsynced()
+		if _, p := a.peer(t.group); p != nil {
+			p.unsynced()
+		}
 	}
 	undo := t.undo
 	a.end(now, t, TaskCancelled)

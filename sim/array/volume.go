@@ -389,12 +389,17 @@ func (a *Array) removable(now time.Time, v *volume) error {
 	if x := a.exportOf(v); x != "" {
 		return refuse(Exported, x, "the volume is exported")
 	}
-	if c, some := least(a.children[v], func(c *volume) string { // read-only ones first
-		return fmt.Sprint(!c.ReadOnly, c.Name)
-	}); some && c.ReadOnly {
-		return refuse(HasReadOnlyChild, c.Name, "the volume has a read-only copy")
-	} else if some {
-		return refuse(HasChild, c.Name, "the volume has a copy")
+	var child *volume // read-only ones first
+	for c := range a.children[v] {
+		if child == nil || c.ReadOnly && !child.ReadOnly || c.ReadOnly == child.ReadOnly && c.Seq < child.Seq {
+			child = c
+		}
+	}
+	if child != nil && child.ReadOnly {
+		return refuse(HasReadOnlyChild, child.Name, "the volume has a read-only copy")
+	}
+	if child != nil {
+		return refuse(HasChild, child.Name, "the volume has a copy")
 	}
 	if s, some := least(a.setsOf[v], func(s *volumeSet) string { return s.Name }); some {
 		return refuse(InUse, s.Name, "the volume is in a set")
