@@ -299,6 +299,7 @@ func TestFCDsAfterRestart(t *testing.T) {
 	id, gone := f.fcd("one"), f.volume("gone")
 	f.must(f.ended(f.global.UpdateMetadata(f.ctx, types.ID{Id: id}, []types.KeyValue{{Key: "k", Value: "v"}}, nil)))
 	snap := f.must(f.ended(f.global.CreateSnapshot(f.ctx, types.ID{Id: id}, "s"))).(types.ID)
+	f.must(f.done(f.node("node-1").Reconfigure(f.ctx, types.VirtualMachineConfigSpec{ChangeTrackingEnabled: types.NewBool(true)})))
 	f.must(nil, f.node("node-1").AttachDisk(f.ctx, id, f.ds[0], 0, nil))
 	if err := f.global.SetControlFlags(f.ctx, types.ID{Id: id}, []string{"keepAfterDeleteVm", "enableChangedBlockTracking"}); err != nil {
 		t.Fatal(err)

@@ -356,3 +356,67 @@ func TestHostMaintenance(t *testing.T) {
 	r.ok(r.v.HostMaintenance(from, false))
 	r.ok(r.done(vm.PowerOn(r.ctx)))
 }
+
+// TestRow36TrackedVolume: a backup tool turns changed block tracking on for a
+// node with its volumes; those can't go to a node without it any more
+// (vsphere-csi-driver#1416, #221).
+func TestRow36TrackedVolume(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vcenter.Config{})
+	a, b, id := r.node("node-1"), r.node("node-2"), r.volume("pvc-1")
+	r.plugged(id, a)
+	on := types.VirtualMachineConfigSpec{ChangeTrackingEnabled: types.NewBool(true)}
+	r.ok(r.done(a.Reconfigure(r.ctx, on)))
+	r.ok(r.detach(r.ctx, id, a.Reference()))
+	r.refused(r.with(cnstypes.CnsVolumeAttachDetachSpec{}, id, b), "CNS: Failed to attach disk when calling AttachDisk:Fault cause: vim.fault.InvalidState")
+	r.plugged(id, a)
+	r.ok(r.detach(r.ctx, id, a.Reference()))
+	r.ok(r.done(b.Reconfigure(r.ctx, on)))
+	r.plugged(id, b)
+}
+
+// TestSharedBus: disks on a controller whose bus VMs share can be in several.
+func TestSharedBus(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vcenter.Config{})
+	a, b, id := r.node("node-1"), r.node("node-2"), r.volume("quorum")
+	for _, vm := range []*object.VirtualMachine{a, b} {
+		c := &types.ParaVirtualSCSIController{}
+		c.Key, c.BusNumber, c.SharedBus = -1, 1, types.VirtualSCSISharingPhysicalSharing
+		r.ok(r.change(vm, types.VirtualDeviceConfigSpecOperationAdd, "", c))
+	}
+	bus := cnstypes.CnsVolumeAttachDetachSpec{ControllerKey: types.NewInt32(1001), DiskMode: string(types.VirtualDiskModeIndependent_persistent)}
+	r.ok(r.with(bus, id, a))
+	r.refused(r.with(cnstypes.CnsVolumeAttachDetachSpec{}, id, b), "ResourceInUse")
+	r.ok(r.with(bus, id, b))
+	r.refused(r.done(a.CreateSnapshot(r.ctx, "s", "", false, false)), "SnapshotIncompatibleDeviceInVm")
+	r.plugged(r.volume("own"), a)
+	for _, d := range r.v.Disks()[r.v.VMUUID("node-1")] {
+		if d.VolumeID != id && d.ControllerKey != 1000 {
+			t.Errorf("CNS put a disk on the shared bus: %+v", d)
+		}
+	}
+}
+
+// TestRow34OldHardware: a VM older than hardware version 14 has 15 disks on any
+// SCSI controller.
+func TestRow34OldHardware(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, vcenter.Config{})
+	f := r.finder()
+	folder, err := f.DefaultFolder(r.ctx)
+	r.ok(err)
+	pool, err := f.DefaultResourcePool(r.ctx)
+	r.ok(err)
+	for version, want := range map[string]string{"vmx-13": "InvalidArgument", "vmx-14": ""} {
+		spec := bareSpec(version)
+		spec.Version = version
+		vm := r.newVM(folder.CreateVM(r.ctx, spec, pool, nil))
+		err := r.with(cnstypes.CnsVolumeAttachDetachSpec{ControllerKey: types.NewInt32(1000), UnitNumber: types.NewInt32(23)}, r.volume(version), vm)
+		if want == "" {
+			r.ok(err)
+		} else {
+			r.refused(err, want, "unitNumber")
+		}
+	}
+}

@@ -70,7 +70,8 @@ func (c *Core) PlanAttach(s AttachSpec) (a Attachment, addController bool, err e
 	}
 	// The same VM again is in use as well: that is how a client whose reply was
 	// lost learns of it (kubernetes-sigs/vsphere-csi-driver#570, #1175).
-	if old := c.against(s.Volume, s.VM.ID, s.Sharing); old != nil {
+	a = Attachment{Volume: s.Volume, VM: s.VM.ID, DiskUUID: s.DiskUUID, Mode: s.Mode, Sharing: s.Sharing, SharedBus: s.VM.sharedBus(s.Slot)}
+	if old := c.against(a); old != nil {
 		return Attachment{}, false, &Error{Kind: InUse, Field: "volumeId", Value: s.Volume, Holder: old.VM, Reason: "a VM holds the volume"}
 	}
 	if vms := slices.DeleteFunc(c.Pinned(s.Volume), func(vm string) bool { return vm == s.VM.ID }); len(vms) > 0 {
@@ -99,20 +100,19 @@ func (c *Core) PlanAttach(s AttachSpec) (a Attachment, addController bool, err e
 		return Attachment{}, false, &Error{Kind: Untracked, Field: "vm", Value: s.VM.ID, Holder: s.VM.Name,
 			Reason: "changed blocks of the disk are tracked, and the VM has no change tracking"}
 	}
-	slot, addController, err := pick(s.VM, s.Slot)
-	if err != nil {
+	if a.Slot, addController, err = pick(s.VM, s.Slot); err != nil {
 		return Attachment{}, false, err
 	}
-	return Attachment{Volume: s.Volume, VM: s.VM.ID, DiskUUID: s.DiskUUID, Slot: slot, Mode: s.Mode, Sharing: s.Sharing}, addController, nil
+	return a, addController, nil
 }
 
 // against finds the attachment that stands against another one of a VM: its
 // own, or one that does not share the disk or that the other would not share
 // it with.
-func (c *Core) against(volume, vm string, sharing Sharing) *Attachment {
-	for i, a := range c.attachments[volume] {
-		if a.VM == vm || a.Sharing != SharingMultiWriter || sharing != SharingMultiWriter {
-			return &c.attachments[volume][i]
+func (c *Core) against(want Attachment) *Attachment {
+	for i, a := range c.attachments[want.Volume] {
+		if a.VM == want.VM || a.share() == "" || a.share() != want.share() {
+			return &c.attachments[want.Volume][i]
 		}
 	}
 	return nil
@@ -232,7 +232,7 @@ func (c *Core) PlanClaim(a Attachment) error {
 	if _, ok := c.disk(a.Volume); !ok {
 		return noDisk(a.Volume)
 	}
-	if old := c.against(a.Volume, a.VM, a.Sharing); old != nil {
+	if old := c.against(a); old != nil {
 		return &Error{Kind: InUse, Field: "id", Value: a.Volume, Holder: old.VM, Reason: "a VM holds the disk"}
 	}
 	if vms := slices.DeleteFunc(c.Pinned(a.Volume), func(vm string) bool { return vm == a.VM }); len(vms) > 0 {
@@ -267,7 +267,7 @@ func (c *Core) Sync(vm string, hw []Attachment) (lost, taken []Attachment) {
 		if i := slices.IndexFunc(all, func(b Attachment) bool { return b.VM == vm }); i >= 0 {
 			if there[a.Volume] { // the first disk counts, should there be two
 				if len(all) > 1 { // what others hold as well stays shared
-					a.Sharing = all[i].Sharing
+					a.Sharing, a.SharedBus = all[i].Sharing, all[i].SharedBus
 				}
 				all[i] = a
 			}

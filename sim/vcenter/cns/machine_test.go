@@ -182,7 +182,7 @@ func TestMachine(t *testing.T) {
 				c.Pin(node.Draw(t, "vm"), rapid.SliceOfN(id, 0, 2).Draw(t, "disks"))
 			},
 			"hardware": func(t *rapid.T) {
-				a := Attachment{Volume: id.Draw(t, "id"), Sharing: rapid.SampledFrom([]Sharing{"", SharingMultiWriter}).Draw(t, "sharing")}
+				a := Attachment{Volume: id.Draw(t, "id"), SharedBus: rapid.Bool().Draw(t, "bus"), Sharing: rapid.SampledFrom([]Sharing{"", SharingMultiWriter}).Draw(t, "sharing")}
 				c.Sync(node.Draw(t, "vm"), []Attachment{a, a})
 			},
 			"extend": command(func(t *rapid.T) error {
@@ -386,7 +386,7 @@ func (c *Core) check(t *rapid.T) {
 			t.Fatalf("%s is attached %d times but gone", id, len(all))
 		}
 		for i, a := range all {
-			if a.Volume != id || len(all) > 1 && a.Sharing != SharingMultiWriter || i > 0 && all[i-1].VM >= a.VM {
+			if a.Volume != id || len(all) > 1 && a.share() == "" || i > 0 && all[i-1].VM >= a.VM {
 				t.Fatalf("%s is held by %+v", id, all)
 			}
 		}

@@ -70,7 +70,13 @@ type Controller struct {
 	Key  int32
 	Bus  int32
 	Kind ControllerKind
-	Used []int32 // units that are taken, by disks of CNS or others; each once
+	// Narrow: one of a VM older than hardware version 14, with 15 disks whatever
+	// its kind.
+	Narrow bool
+	// Shared: other VMs use the bus too. CNS puts nothing there by itself
+	// (unverified).
+	Shared bool
+	Used   []int32 // units that are taken, by disks of CNS or others; each once
 }
 
 // VM is a virtual machine as the inventory has it at the time of a command:
@@ -134,7 +140,7 @@ func pick(vm VM, want *Slot) (Slot, bool, error) {
 	}
 	var best *Slot
 	for _, c := range vm.Controllers {
-		if c.Kind != Paravirtual || len(c.Used) >= limit || best != nil && best.Bus <= c.Bus {
+		if c.Kind != Paravirtual || c.Shared || len(c.Used) >= limit || best != nil && best.Bus <= c.Bus {
 			continue
 		}
 		if u, ok := c.free(); ok {
@@ -180,20 +186,32 @@ func pickWanted(vm VM, want Slot) (Slot, bool, error) {
 		}
 		return Slot{Controller: c.Key, Bus: c.Bus, Unit: u}, add, nil
 	}
-	if want.Unit < 0 || want.Unit >= c.Kind.units() || c.Kind.scsi() && want.Unit == reservedUnit || slices.Contains(c.Used, want.Unit) {
+	if want.Unit < 0 || want.Unit >= c.units() || c.Kind.scsi() && want.Unit == reservedUnit || slices.Contains(c.Used, want.Unit) {
 		without := ""
 		if c.Kind.scsi() {
 			without = fmt.Sprintf(" without %d", reservedUnit)
 		}
 		return Slot{}, false, &Error{Kind: InvalidArgument, Field: "unitNumber", Value: fmt.Sprint(want.Unit),
-			Reason: fmt.Sprintf("allowed are the free units of 0 to %d%s", c.Kind.units()-1, without)}
+			Reason: fmt.Sprintf("allowed are the free units of 0 to %d%s", c.units()-1, without)}
 	}
 	return Slot{Controller: c.Key, Bus: c.Bus, Unit: want.Unit}, add, nil
 }
 
+func (c Controller) units() int32 {
+	if c.Narrow {
+		return min(c.Kind.units(), DisksPerController+1)
+	}
+	return c.Kind.units()
+}
+
+// sharedBus says whether a slot is on a bus that VMs share.
+func (vm VM) sharedBus(s *Slot) bool {
+	return s != nil && slices.ContainsFunc(vm.Controllers, func(c Controller) bool { return c.Shared && c.Key == s.Controller })
+}
+
 // free is the lowest free unit of a controller.
 func (c Controller) free() (int32, bool) {
-	for u := range c.Kind.units() {
+	for u := range c.units() {
 		if (!c.Kind.scsi() || u != reservedUnit) && !slices.Contains(c.Used, u) {
 			return u, true
 		}

@@ -106,7 +106,7 @@ func (c *Core) Restore(s *State) error {
 			return fmt.Errorf("cns: restore: attachment of %q: no such disk", a.Volume)
 		}
 		for _, b := range held[a.Volume] {
-			if a.VM == b.VM || a.Sharing != SharingMultiWriter || b.Sharing != SharingMultiWriter {
+			if a.VM == b.VM || a.share() == "" || a.share() != b.share() {
 				return fmt.Errorf("cns: restore: attachment of %q: attached twice", a.Volume)
 			}
 		}

@@ -52,6 +52,20 @@ type Attachment struct {
 	Slot
 	Mode    DiskMode `json:"mode,omitempty"`
 	Sharing Sharing  `json:"sharing,omitempty"`
+	// SharedBus: the disk is on a SCSI controller whose bus VMs share.
+	SharedBus bool `json:"sharedBus,omitempty"`
+}
+
+// share says how other VMs may hold the volume too: all in the same way. ""
+// means they may not.
+func (a Attachment) share() string {
+	switch {
+	case a.Sharing == SharingMultiWriter:
+		return "disk"
+	case a.SharedBus:
+		return "bus"
+	}
+	return ""
 }
 
 // Datastore is where volumes lie.

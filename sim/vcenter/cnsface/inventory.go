@@ -2,6 +2,7 @@ package cnsface
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -219,10 +220,11 @@ func hardware(vm *mo.VirtualMachine) []cns.Attachment {
 
 func disksOf(vm string, devices []vim.BaseVirtualDevice) []cns.Attachment {
 	var out []cns.Attachment
-	bus := map[int32]int32{}
+	bus, shared := map[int32]int32{}, map[int32]bool{}
 	for _, d := range devices {
 		if c, ok := d.(vim.BaseVirtualController); ok {
 			bus[c.GetVirtualController().Key] = c.GetVirtualController().BusNumber
+			shared[c.GetVirtualController().Key] = busShared(d)
 		}
 	}
 	for _, d := range devices {
@@ -231,7 +233,7 @@ func disksOf(vm string, devices []vim.BaseVirtualDevice) []cns.Attachment {
 			continue
 		}
 		a := cns.Attachment{Volume: disk.VDiskId.Id, VM: vm}
-		a.Controller, a.Bus = disk.ControllerKey, bus[disk.ControllerKey]
+		a.Controller, a.Bus, a.SharedBus = disk.ControllerKey, bus[disk.ControllerKey], shared[disk.ControllerKey]
 		if disk.UnitNumber != nil {
 			a.Unit = *disk.UnitNumber
 		}
@@ -283,12 +285,13 @@ func (i *inventory) look(c *simulator.Context, ref vim.ManagedObjectReference) (
 		m.lists = volumesIn(hardware(&vm.VirtualMachine))
 		// Unverified: that it is no condition since CNS has the flag itself.
 		m.Tracks = tracking(&vm.VirtualMachine) || i.face.release.atLeast(release92)
+		narrow := hardwareVersion(vm.Config.Version) < 14 // ESXi 6.7 brought 64 disks of a paravirtual controller
 		at := map[int32]int{}
 		for _, d := range vm.Config.Hardware.Device {
 			if kind, ok := controllerKind(d); ok {
 				b := d.(vim.BaseVirtualController).GetVirtualController()
 				at[b.Key] = len(m.Controllers)
-				m.Controllers = append(m.Controllers, cns.Controller{Key: b.Key, Bus: b.BusNumber, Kind: kind})
+				m.Controllers = append(m.Controllers, cns.Controller{Key: b.Key, Bus: b.BusNumber, Kind: kind, Narrow: narrow, Shared: busShared(d)})
 			}
 		}
 		for _, d := range vm.Config.Hardware.Device {
@@ -303,6 +306,25 @@ func (i *inventory) look(c *simulator.Context, ref vim.ManagedObjectReference) (
 	}
 	m.Busy = i.face.occupant(ref.Value)
 	return m, nil
+}
+
+// hardwareVersion is the number in e.g. vmx-20; a large one where there is none.
+func hardwareVersion(s string) int {
+	n, err := strconv.Atoi(strings.TrimPrefix(s, "vmx-"))
+	if err != nil {
+		return 1 << 20
+	}
+	return n
+}
+
+// busShared says whether a device is a SCSI controller whose bus VMs share.
+func busShared(d vim.BaseVirtualDevice) bool {
+	c, ok := d.(vim.BaseVirtualSCSIController)
+	if !ok {
+		return false
+	}
+	b := c.GetVirtualSCSIController().SharedBus
+	return b == vim.VirtualSCSISharingPhysicalSharing || b == vim.VirtualSCSISharingVirtualSharing
 }
 
 // controllerKind says what a storage controller is; other devices are none.
