@@ -35,7 +35,7 @@ func (m *machine) occupied(rc *simulator.Context, op string, cancelable bool, wo
 		release = r
 		return nil
 	}
-	j.After = func() { release() }
+	j.Release = func() { release() }
 	t := m.v.tasks.Start(rc, j)
 	self <- t
 	return t

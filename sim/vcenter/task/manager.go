@@ -66,10 +66,12 @@ type Job struct {
 	// Cancelable tasks end when a client cancels them: the context of Work ends.
 	Cancelable bool
 	// Before, where set, is called first, before holds and latency: it takes what
-	// the task needs for itself all the time that it runs. An error ends the task;
-	// After is called then too.
+	// the task needs for itself all the time that it runs. An error ends the task.
 	Before func(ctx context.Context) error
-	Work   Work
+	// Release, where set, gives that back, whatever came of Before: it is called
+	// before clients see the end of the task.
+	Release func()
+	Work    Work
 	// Failed makes the result of a task that succeeds although a fault was found
 	// for what it was about, as CNS reports most refusals; nil: there is none.
 	Failed func(*vim.LocalizedMethodFault) vim.AnyType

@@ -73,6 +73,9 @@ func (m *Manager) run(t *object) {
 		}()
 	}
 	result, err := m.outcome(ctx, t)
+	if t.job.Release != nil {
+		t.job.Release()
+	}
 	if m.ctx.Err() != nil || errors.Is(err, ErrLost) {
 		t.mu.Lock()
 		t.lost = true
