@@ -1,7 +1,6 @@
 package cnsface
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/vmware/govmomi/cns/methods"
@@ -16,66 +15,35 @@ import (
 // CnsUpdateVolumeCrypto encrypts, decrypts or re-encrypts a volume, and may
 // give it another storage policy with it.
 func (m *manager) CnsUpdateVolumeCrypto(ctx *simulator.Context, req *cnstypes.CnsUpdateVolumeCrypto) soap.HasFault {
-	var s cnstypes.CnsVolumeCryptoUpdateSpec
-	if len(req.UpdateSpecs) == 1 {
-		s = req.UpdateSpecs[0]
-	}
-	j := job1("CnsUpdateVolumeCrypto", s.VolumeId.Id, func(ctx context.Context, c *simulator.Context) (vim.AnyType, error) {
-		if err := oneSpec(len(req.UpdateSpecs)); err != nil {
-			return nil, err
-		}
-		return m.f.updateCrypto(ctx, s)
-	})
-	return &methods.CnsUpdateVolumeCryptoBody{Res: &cnstypes.CnsUpdateVolumeCryptoResponse{Returnval: m.f.start(ctx, j)}}
+	task := plain(m.f, ctx, "CnsUpdateVolumeCrypto", req.UpdateSpecs,
+		func(s cnstypes.CnsVolumeCryptoUpdateSpec) string { return s.VolumeId.Id }, m.f.updateCrypto)
+	return &methods.CnsUpdateVolumeCryptoBody{Res: &cnstypes.CnsUpdateVolumeCryptoResponse{Returnval: task}}
 }
 
-func (f *Face) updateCrypto(ctx context.Context, s cnstypes.CnsVolumeCryptoUpdateSpec) (vim.AnyType, error) {
-	r := &cnstypes.CnsVolumeOperationResult{VolumeId: s.VolumeId}
-	refuse := func(err error) (vim.AnyType, error) {
-		r.Fault = wire("CnsUpdateVolumeCrypto", err)
-		return batch(r), err
-	}
+func (f *Face) updateCrypto(s cnstypes.CnsVolumeCryptoUpdateSpec) error {
 	policy, err := f.policyOf(s.Profile)
 	if err != nil {
-		return refuse(err)
+		return err
 	}
 	var what cns.Crypt
 	var key cns.Key
 	if s.DisksCrypto != nil {
 		if what, key, err = cryptOf(s.DisksCrypto.Crypto); err != nil {
-			return refuse(err)
+			return err
 		}
 	}
 	if what == "" && policy == "" {
-		return refuse(&cns.Error{Kind: cns.InvalidArgument, Field: "disksCrypto", Reason: "neither a profile nor anything to do to the encryption"})
+		return &cns.Error{Kind: cns.InvalidArgument, Field: "disksCrypto", Reason: "neither a profile nor anything to do to the encryption"}
 	}
-	id := s.VolumeId.Id
-	unlock, err := f.volumes.lock(ctx, id)
-	if err != nil {
-		return nil, &taskError{local(&vim.RequestCanceled{}, err.Error())}
-	}
-	defer unlock()
-	f.mu.Lock()
-	v, err := f.core.Volume(id)
-	f.mu.Unlock()
-	if err != nil {
-		return refuse(err)
-	}
-	if err := f.satisfies(policy, v.Datastore); err != nil {
-		return refuse(err)
-	}
-	f.mu.Lock()
-	if what != "" {
-		_, err = f.core.Crypt(id, what, key)
-	}
-	if err == nil && policy != "" {
-		_, err = f.core.SetPolicy(id, policy)
-	}
-	f.mu.Unlock()
-	if err != nil {
-		return refuse(err)
-	}
-	return batch(r), nil
+	return f.change(s.VolumeId.Id, policy, func() (err error) {
+		if what != "" {
+			_, err = f.core.Crypt(s.VolumeId.Id, what, key)
+		}
+		if err == nil && policy != "" {
+			_, err = f.core.SetPolicy(s.VolumeId.Id, policy)
+		}
+		return err
+	})
 }
 
 // cryptOf reads a crypto specification; "" is nothing to do. Errors:

@@ -1,7 +1,6 @@
 package cnsface
 
 import (
-	"context"
 	"strings"
 
 	"github.com/vmware/govmomi/cns/methods"
@@ -138,36 +137,18 @@ func Access(v cns.Volume) []vim.KeyValue { return shareWire(v).AccessPoints }
 // CnsConfigureVolumeACLs adds permissions to the share of a file volume, or
 // takes them away.
 func (m *manager) CnsConfigureVolumeACLs(ctx *simulator.Context, req *cnstypes.CnsConfigureVolumeACLs) soap.HasFault {
-	var s cnstypes.CnsVolumeACLConfigureSpec
-	if len(req.ACLConfigSpecs) == 1 {
-		s = req.ACLConfigSpecs[0]
-	}
-	j := job1("CnsConfigureVolumeACLs", s.VolumeId.Id, func(ctx context.Context, _ *simulator.Context) (vim.AnyType, error) {
-		if err := oneSpec(len(req.ACLConfigSpecs)); err != nil {
-			return nil, err
-		}
-		return m.f.configureACL(ctx, s)
-	})
-	return &methods.CnsConfigureVolumeACLsBody{Res: &cnstypes.CnsConfigureVolumeACLsResponse{Returnval: m.f.start(ctx, j)}}
+	task := plain(m.f, ctx, "CnsConfigureVolumeACLs", req.ACLConfigSpecs,
+		func(s cnstypes.CnsVolumeACLConfigureSpec) string { return s.VolumeId.Id }, m.f.configureACL)
+	return &methods.CnsConfigureVolumeACLsBody{Res: &cnstypes.CnsConfigureVolumeACLsResponse{Returnval: task}}
 }
 
-func (f *Face) configureACL(ctx context.Context, s cnstypes.CnsVolumeACLConfigureSpec) (vim.AnyType, error) {
-	r := &cnstypes.CnsVolumeOperationResult{VolumeId: s.VolumeId}
-	unlock, err := f.volumes.lock(ctx, s.VolumeId.Id)
-	if err != nil {
-		return nil, &taskError{local(&vim.RequestCanceled{}, err.Error())}
-	}
-	defer unlock()
+func (f *Face) configureACL(s cnstypes.CnsVolumeACLConfigureSpec) error {
 	var updates []cns.ACLUpdate
 	for _, x := range s.AccessControlSpecList {
 		updates = append(updates, cns.ACLUpdate{Permissions: permissions(x.Permission), Delete: x.Delete})
 	}
 	f.mu.Lock()
-	_, err = f.core.ConfigureACL(s.VolumeId.Id, updates)
-	f.mu.Unlock()
-	if err != nil {
-		r.Fault = wire("CnsConfigureVolumeACLs", err)
-		return batch(r), err
-	}
-	return batch(r), nil
+	defer f.mu.Unlock()
+	_, err := f.core.ConfigureACL(s.VolumeId.Id, updates)
+	return err
 }

@@ -1,13 +1,10 @@
 package cnsface
 
 import (
-	"context"
-
 	"github.com/vmware/govmomi/cns/methods"
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/soap"
-	vim "github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/sim/vcenter/cns"
 )
@@ -15,55 +12,41 @@ import (
 // CnsReconfigVolumePolicy gives a volume another storage policy. Its datastore
 // must satisfy that one: CNS moves nothing for it.
 func (m *manager) CnsReconfigVolumePolicy(ctx *simulator.Context, req *cnstypes.CnsReconfigVolumePolicy) soap.HasFault {
-	var s cnstypes.CnsVolumePolicyReconfigSpec
-	if len(req.VolumePolicyReconfigSpecs) == 1 {
-		s = req.VolumePolicyReconfigSpecs[0]
-	}
-	j := job1("CnsReconfigVolumePolicy", s.VolumeId.Id, func(ctx context.Context, c *simulator.Context) (vim.AnyType, error) {
-		if err := oneSpec(len(req.VolumePolicyReconfigSpecs)); err != nil {
-			return nil, err
-		}
-		return m.f.reconfigPolicy(ctx, s)
-	})
-	return &methods.CnsReconfigVolumePolicyBody{Res: &cnstypes.CnsReconfigVolumePolicyResponse{Returnval: m.f.start(ctx, j)}}
+	task := plain(m.f, ctx, "CnsReconfigVolumePolicy", req.VolumePolicyReconfigSpecs,
+		func(s cnstypes.CnsVolumePolicyReconfigSpec) string { return s.VolumeId.Id }, m.f.reconfigPolicy)
+	return &methods.CnsReconfigVolumePolicyBody{Res: &cnstypes.CnsReconfigVolumePolicyResponse{Returnval: task}}
 }
 
-func (f *Face) reconfigPolicy(ctx context.Context, s cnstypes.CnsVolumePolicyReconfigSpec) (vim.AnyType, error) {
-	r := &cnstypes.CnsVolumeOperationResult{VolumeId: s.VolumeId}
-	refuse := func(err error) (vim.AnyType, error) {
-		r.Fault = wire("CnsReconfigVolumePolicy", err)
-		return batch(r), err
-	}
-	id := s.VolumeId.Id
+func (f *Face) reconfigPolicy(s cnstypes.CnsVolumePolicyReconfigSpec) error {
 	policy, err := f.policyOf(s.Profile)
-	if err == nil && policy == "" {
+	if err != nil {
+		return err
+	}
+	if policy == "" {
 		// Unverified: what a reconfiguration without a profile does.
-		err = &cns.Error{Kind: cns.InvalidArgument, Field: "profile", Reason: "names no storage policy"}
+		return &cns.Error{Kind: cns.InvalidArgument, Field: "profile", Reason: "names no storage policy"}
 	}
-	if err != nil {
-		return refuse(err)
-	}
-	unlock, err := f.volumes.lock(ctx, id)
-	if err != nil {
-		return nil, &taskError{local(&vim.RequestCanceled{}, err.Error())}
-	}
-	defer unlock()
+	return f.change(s.VolumeId.Id, policy, func() error {
+		_, err := f.core.SetPolicy(s.VolumeId.Id, policy)
+		return err
+	})
+}
+
+// change changes a volume in the core, if its datastore satisfies the policy
+// that it is to have.
+func (f *Face) change(volume, policy string, do func() error) error {
 	f.mu.Lock()
-	v, err := f.core.Volume(id)
+	v, err := f.core.Volume(volume)
 	f.mu.Unlock()
 	if err != nil {
-		return refuse(err)
+		return err
 	}
 	if err := f.satisfies(policy, v.Datastore); err != nil {
-		return refuse(err)
+		return err
 	}
 	f.mu.Lock()
-	_, err = f.core.SetPolicy(id, policy)
-	f.mu.Unlock()
-	if err != nil {
-		return refuse(err)
-	}
-	return batch(r), nil
+	defer f.mu.Unlock()
+	return do()
 }
 
 // satisfies asks whether a datastore is compatible with a storage policy.
