@@ -39,9 +39,11 @@ func TestLUNIsReused(t *testing.T) {
 	}
 	init, pos := Path{ISCSI, iqn + "1"}, PortPos{0, 2, 1}
 	before := a.Devices(init, pos)
-	for _, p := range []PortPos{{0, 2, 1}, {0, 2, 2}} {
-		must[VLUN](t)(a.DeleteVLUN(epoch, VLUNKey{"plain", 0, "h1", &p}))
+	must[VLUN](t)(a.DeleteVLUN(epoch, VLUNKey{"plain", 0, "h1", &PortPos{0, 2, 2}}))
+	if x := must[VLUN](t)(a.PlanVLUN(VLUNSpec{Volume: "full", Host: "h1", Auto: true})); x.LUN != 2 {
+		t.Fatalf("a LUN is free while an export over another port has it: %+v", x)
 	}
+	must[VLUN](t)(a.DeleteVLUN(epoch, VLUNKey{"plain", 0, "h1", &PortPos{0, 2, 1}}))
 	if x := export("full", nil); x.LUN != 0 {
 		t.Fatalf("the LUN is not used again: %+v", x)
 	}
@@ -49,8 +51,25 @@ func TestLUNIsReused(t *testing.T) {
 	if before[0].LUN != after[0].LUN || before[0].WWN == after[0].WWN || before[0].Image == after[0].Image {
 		t.Fatalf("LUN 0 was %+v, is %+v", before[0], after[0])
 	}
+	if last := after[len(after)-1]; last.Volume != "spare" || last.LUN != 9 {
+		t.Fatalf("what the port presents is missing: %+v", after)
+	}
 	if n := len(a.ActiveVLUNs("h1")); n != len(after) {
 		t.Fatalf("%d exports are active, %d devices there", n, len(after))
+	}
+}
+
+// TestPortPresents: whoever sees the port finds what it presents, until that
+// ends; another initiator than h1's finds nothing else.
+func TestPortPresents(t *testing.T) {
+	a, _ := world(t)
+	stranger, pos := Path{ISCSI, iqn + "99"}, PortPos{0, 2, 1}
+	if d := a.Devices(stranger, pos); len(d) != 1 || d[0].Volume != "spare" {
+		t.Fatalf("a stranger finds %+v", d)
+	}
+	must[VLUN](t)(a.DeleteVLUN(epoch, VLUNKey{Volume: "spare", LUN: 9, Port: &pos}))
+	if d := a.Devices(stranger, pos); len(d) != 0 {
+		t.Fatalf("a stranger still finds %+v", d)
 	}
 }
 
@@ -170,7 +189,7 @@ func TestPeerPersistence(t *testing.T) {
 	}
 
 	split := must[[]ContentOp](t)(b.Lost(now, "one"))
-	if p, s := device(a), device(b); p.Image == s.Image || !p.Standby || s.Standby {
+	if p, s := device(a), device(b); p.Image == s.Image || s.Image == made[0].Image || !p.Standby || s.Standby {
 		t.Fatalf("after the loss: %+v and %+v by %+v", p, s, split)
 	}
 	_, _, err = b.Recover(now, there)
