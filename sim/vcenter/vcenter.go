@@ -1,10 +1,12 @@
 // Package vcenter is a vCenter for a lab: vcsim's inventory with the lab's own
-// CNS (package cnsface), property collector, sessions and storage policies,
-// served over one listener. Every request passes the interceptor of the hop
-// vcenter.
+// CNS and first class disks (package cnsface), tasks (package task), property
+// collector, VMs, sessions, privileges (package authz), tags (package tags) and
+// storage policies, served over one listener. Every request passes the
+// interceptor of the hop vcenter.
 //
 // It differs from a vCenter in what it refuses: whatever would need files on a
-// datastore (creating VMs, uploads) is NotSupported.
+// datastore (uploads, exports, browsing) is NotSupported. docs/fidelity.md has
+// the rest.
 package vcenter
 
 import (
