@@ -588,7 +588,8 @@ func TestDatastoresWhileTheyChange(t *testing.T) {
 			}
 			task, err := r.cns.CreateVolume(r.ctx, []cnstypes.CnsVolumeCreateSpec{s})
 			if res, _, err := r.client.result(r.ctx, task, err); err == nil && i%2 == 0 {
-				if err := r.delete(r.ctx, res.VolumeId.Id); err != nil {
+				// Its datastore may have gone out of reach meanwhile; then it stays.
+				if err := r.delete(r.ctx, res.VolumeId.Id); err != nil && !strings.Contains(err.Error(), "InaccessibleDatastore") {
 					t.Error(err)
 				}
 			}
