@@ -61,6 +61,7 @@ type Backend struct {
 	several  bool // one of several: its host names it
 
 	mu       sync.Mutex
+	closed   bool // nothing is spawned any more
 	config   Config
 	current  *session
 	retired  *session // the one before, whose last calls may still end
@@ -122,6 +123,7 @@ func newBackend(ctx context.Context, opt Options, m *metrics) (*Backend, error) 
 // that the backend started.
 func (b *Backend) Close(ctx context.Context) error {
 	b.mu.Lock()
+	b.closed = true
 	s, old := b.current, b.retired
 	b.current, b.retired = nil, nil
 	b.mu.Unlock()
@@ -145,6 +147,15 @@ func (b *Backend) Close(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// spawn runs fn in a goroutine that Close waits for; after Close nothing runs.
+func (b *Backend) spawn(fn func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.wg.Go(fn)
+	}
 }
 
 // Probe says whether the backend is ready: it is once a login has succeeded,
@@ -212,7 +223,7 @@ func (b *Backend) reconfigure(c Config) {
 	b.mu.Unlock()
 	b.log.Info("configuration reloaded")
 	if old != nil {
-		b.wg.Go(func() {
+		b.spawn(func() {
 			ctx, cancel := context.WithTimeout(b.life, b.opt.CallTimeout)
 			defer cancel()
 			if err := old.logout(ctx); err != nil {

@@ -60,9 +60,9 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 		b.mu.Unlock()
 		return s, nil
 	}
-	if err := b.life.Err(); err != nil {
+	if b.closed || b.life.Err() != nil {
 		b.mu.Unlock()
-		return nil, controller.Errorf(controller.Unavailable, "the driver is stopping: %w", err)
+		return nil, controller.Errorf(controller.Unavailable, "the driver is stopping")
 	}
 	a := b.pending
 	if a == nil {

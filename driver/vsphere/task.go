@@ -76,7 +76,7 @@ func (b *Backend) waitOn(ctx context.Context, s *session, task types.ManagedObje
 			s.collectors = append(s.collectors, pc)
 			s.mu.Unlock()
 		case !dead(err):
-			b.wg.Go(func() { b.destroy(s, pc) })
+			b.spawn(func() { b.destroy(s, pc) })
 		}
 	}()
 	var filter types.ManagedObjectReference
