@@ -10,6 +10,6 @@
 // It holds no data. Where a command needs content made, copied or shared, its
 // Plan says so as ContentOps, which the consumer carries out.
 //
-// It has no face yet: the REST API over it, the storage provider and the SAN
-// side of hosts come on top.
+// Its face is package wsapi, the REST API. The storage provider and the SAN side
+// of hosts come on top.
 package array

@@ -26,6 +26,7 @@ const (
 	Host         Hop = "host"         // someone acts on a node's operating system
 	Registration Hop = "registration" // the kubelet calls a plugin registrar
 	Kube         Hop = "kube"         // a component calls the API server
+	WSAPI        Hop = "wsapi"        // a client calls an array
 )
 
 // Outcome says what became of a call.

@@ -1,0 +1,22 @@
+// Package wsapi is the face of an array: the REST API (WSAPI, version 1) of an
+// HPE Primera, Alletra 9000 or 3PAR over a core of package array, served over
+// one listener, HTTP or HTTPS. Every request passes the interceptor of the hop
+// wsapi.
+//
+// Below /api/v1 there are
+//
+//	credentials          POST, DELETE /{key}
+//	system, capacity, wsapiconfiguration                      GET
+//	volumes              GET (query), POST; /{name} GET, PUT, POST, DELETE
+//	volumes/{name}/objectKeyValues   GET, POST; /{key} GET, PUT, DELETE
+//	cpgs                 GET, POST; /{name} GET, PUT, DELETE
+//	spacereporter        POST
+//	hosts                GET (query), POST; /{name} GET, PUT, DELETE
+//	vluns                GET (query), POST; /{vol,lun[,host][,n:s:p]} GET, DELETE
+//	ports                GET; /{n:s:p} GET
+//
+// Everything else is a resource that is not found (404, code 11), and a method
+// that a resource has not is not supported (501, code 9). Not built:
+// sets, tasks, QoS, remote copy, events, users and roles, flash cache, the system
+// reporter, iSCSI VLANs of ports and writing ports.
+package wsapi
