@@ -178,7 +178,11 @@ func list(s []string) string {
 }
 
 func (d *decoder) vcenter(path string, v VCenter) {
-	d.unique(map[string]string{}, path+".users", len(v.Users), func(i int) string { return strings.ToLower(v.Users[i].Name) })
+	admin := v.User
+	if admin == "" {
+		admin = "administrator@vsphere.local"
+	}
+	d.unique(map[string]string{strings.ToLower(admin): path + ".user"}, path+".users", len(v.Users), func(i int) string { return strings.ToLower(v.Users[i].Name) })
 	d.unique(map[string]string{}, path+".policies", len(v.Policies), func(i int) string { return v.Policies[i].Name })
 	d.unique(map[string]string{}, path+".datacenters", len(v.Datacenters), func(i int) string { return v.Datacenters[i].Name })
 	hosts := map[string]string{}

@@ -72,7 +72,7 @@ var lineOf = regexp.MustCompile(`line (\d+)`)
 
 func (d *decoder) document(b []byte, lab *Lab) {
 	if len(b) > maxFile {
-		d.add(1, 1, "", "the file has %d bytes, allowed are up to %d", len(b), maxFile)
+		d.add(1, 1, "", "the file has more than %d bytes", maxFile)
 		return
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(b))

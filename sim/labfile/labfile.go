@@ -7,6 +7,7 @@ package labfile
 
 import (
 	"fmt"
+	"io"
 	"os"
 )
 
@@ -159,7 +160,12 @@ func (ps Problems) Error() string {
 
 // Load reads a file. What is wrong with its content is Problems.
 func Load(path string) (*Lab, error) {
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // a device has no end
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -182,7 +183,15 @@ nodes:
 			"lab.yaml:8:1: nodes: there are 66, allowed are up to 64",
 			"lab.yaml:8:3: nodes[0]: which vCenter it is in is not known", `lab.yaml:9:19: nodes[1].zone: which vCenter "y" is in is not known`,
 		}},
-		{"size", strings.Repeat("#", 1<<20+1), []string{"lab.yaml:1:1: the file has 1048577 bytes"}},
+		{"users", head + `vcenters:
+- {name: a, users: [{name: Administrator@vsphere.local, password: p}]}
+- {name: b, user: csi@x, users: [{name: administrator@vsphere.local, password: p}, {name: CSI@x, password: p}]}
+nodes: [{name: n, vcenter: a, zone: y}, {name: m, vcenter: b, zone: z}]
+`, []string{
+			`lab.yaml:4:28: vcenters[0].users[0].name: "administrator@vsphere.local" is the name of vcenters[0].user too`,
+			`lab.yaml:5:91: vcenters[1].users[1].name: "csi@x" is the name of vcenters[1].user too`,
+		}},
+		{"size", strings.Repeat("#", 1<<20+1), []string{"lab.yaml:1:1: the file has more than 1048576 bytes"}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			_, err := labfile.Parse("lab.yaml", []byte(x.file))
@@ -202,6 +211,17 @@ nodes:
 				}
 			}
 		})
+	}
+}
+
+// A file without an end is read as far as a lab file may be long.
+func TestLoadEndless(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no /dev/zero")
+	}
+	_, err := labfile.Load("/dev/zero")
+	if err == nil || !strings.Contains(err.Error(), "/dev/zero:1:1: the file has more than 1048576 bytes") {
+		t.Fatal(err)
 	}
 }
 

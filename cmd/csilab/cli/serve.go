@@ -136,14 +136,9 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.env != "" {
-		if err := os.Remove(f.env); err != nil && !os.IsNotExist(err) { // an earlier one's
-			return exitf(ExitUsage, "--env %q: %w", f.env, err)
-		}
-	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	run, err := startServing(ctx, plan, f.state, logger(s.Err, f.verbose), stop)
+	run, err := startServing(ctx, plan, f, logger(s.Err, f.verbose), stop)
 	if err != nil {
 		return err
 	}

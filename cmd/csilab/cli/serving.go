@@ -55,16 +55,17 @@ func codeOfFile(err error) int {
 	return ExitUsage
 }
 
-// startServing starts the vCenters. Each has its state in stateDir, below its
+// startServing starts the vCenters. Each has its state in f.state, below its
 // name where there are several; fail is called when that can't be written any
 // longer. Errors carry their exit code.
-func startServing(ctx context.Context, plan []served, stateDir string, log *slog.Logger, fail func(error)) (_ *serving, err error) {
+func startServing(ctx context.Context, plan []served, f serveFlags, log *slog.Logger, fail func(error)) (_ *serving, err error) {
 	r := &serving{}
 	defer func() {
 		if err != nil {
 			r.close()
 		}
 	}()
+	stateDir := f.state
 	if stateDir != "" {
 		if err := os.MkdirAll(stateDir, 0o700); err != nil {
 			return nil, exitf(codeOfFile(err), "--state %q: %w", stateDir, err)
@@ -74,6 +75,12 @@ func startServing(ctx context.Context, plan []served, stateDir string, log *slog
 			return nil, exitf(ExitEnvironment, "--state %q: %w", stateDir, err)
 		}
 		r.closers = append(r.closers, release)
+	}
+	// Not before the directory is ours: whoever has it may have written the file.
+	if f.env != "" {
+		if err := forgetEnv(f.env); err != nil {
+			return nil, exitf(ExitUsage, "--env %q: %w", f.env, err)
+		}
 	}
 	for _, p := range plan {
 		cfg := p.cfg
@@ -118,6 +125,21 @@ func startServing(ctx context.Context, plan []served, stateDir string, log *slog
 		r.closers = append(r.closers, func() { os.Remove(path) })
 	}
 	return r, nil
+}
+
+// forgetEnv removes the environment file of an earlier run, which would tell a
+// client of a server that is gone. What isn't a regular file is nobody's
+// environment, and stays.
+func forgetEnv(path string) error {
+	switch fi, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !fi.Mode().IsRegular():
+		return fmt.Errorf("is there and is no regular file (%s)", fi.Mode().Type())
+	}
+	return os.Remove(path)
 }
 
 // startControl serves the control API on a free port of loopback.
