@@ -26,6 +26,22 @@ func decode(raw []byte, into any) error {
 	return fill(raw, reflect.ValueOf(into).Elem(), "")
 }
 
+// takeAction takes the member action, a number, out of a body: what else there
+// may be depends on it. Without one it is nil.
+func takeAction(raw []byte) (action *int64, rest []byte, err error) {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(raw, &all) != nil || all["action"] == nil { // who decodes raw says what is wrong
+		return nil, raw, nil
+	}
+	action = new(int64)
+	if err := fill(all["action"], reflect.ValueOf(action).Elem(), "action"); err != nil {
+		return nil, nil, err
+	}
+	delete(all, "action")
+	rest, err = json.Marshal(all)
+	return action, rest, err
+}
+
 // member of a struct by the name that the API has for it.
 func member(t reflect.Type, name string) (int, bool) {
 	for i := range t.NumField() {

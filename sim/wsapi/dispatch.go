@@ -64,7 +64,8 @@ func change(method, pattern string, h handler) route { return route{method, patt
 var routes = map[string][]route{}
 
 func init() {
-	for _, rs := range [][]route{sessionRoutes, systemRoutes, volumeRoutes, cpgRoutes, hostRoutes, vlunRoutes, portRoutes} {
+	for _, rs := range [][]route{sessionRoutes, systemRoutes, volumeRoutes, cpgRoutes, hostRoutes, vlunRoutes, portRoutes,
+		setRoutes, taskRoutes, qosRoutes, remoteCopyRoutes} {
 		for _, r := range rs {
 			first, _, _ := strings.Cut(r.pattern, "/")
 			routes[first] = append(routes[first], r)

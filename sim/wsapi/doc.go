@@ -14,9 +14,14 @@
 //	hosts                GET (query), POST; /{name} GET, PUT, DELETE
 //	vluns                GET (query), POST; /{vol,lun[,host][,n:s:p]} GET, DELETE
 //	ports                GET; /{n:s:p} GET
+//	hostsets, volumesets GET, POST; /{name} GET, PUT, DELETE; POST of volumesets
+//	tasks                GET; /{id} GET, PUT
+//	qos                  GET, POST; /vvset:{name} GET, PUT, DELETE
+//	remotecopy, remotecopytargets                             GET
+//	remotecopygroups     GET, POST; /{name} GET, PUT, POST, DELETE; /{name}/volumes
 //
 // Everything else is a resource that is not found (404, code 11), and a method
-// that a resource has not is not supported (501, code 9). Not built:
-// sets, tasks, QoS, remote copy, events, users and roles, flash cache, the system
-// reporter, iSCSI VLANs of ports and writing ports.
+// that a resource has not is not supported (501, code 9). Not built: events,
+// users and roles, flash cache, the system reporter, iSCSI VLANs of ports,
+// remote copy links, and writing ports or remote copy targets.
 package wsapi
