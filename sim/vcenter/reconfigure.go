@@ -588,6 +588,17 @@ func (e *edit) change(n int32, s *types.VirtualDeviceConfigSpec) types.BaseMetho
 	switch want := s.Device.(type) {
 	case *types.VirtualDisk:
 		d := *e.devices[i].(*types.VirtualDisk)
+		// Unverified: that a disk which is edited can't change its place or its
+		// file. To say yes and leave it where it is would be worse.
+		if want.ControllerKey != 0 && want.ControllerKey != d.ControllerKey {
+			if byKey(e.devices, want.ControllerKey) < 0 {
+				return e.noController(n, want.ControllerKey)
+			}
+			return bad("controllerKey")
+		}
+		if u := want.UnitNumber; u != nil && *u >= 0 && (d.UnitNumber == nil || *u != *d.UnitNumber) {
+			return bad("unitNumber")
+		}
 		if size := capacity(want); size != 0 && size != d.CapacityInBytes {
 			if size < d.CapacityInBytes || size > maxDiskBytes || d.VDiskId != nil {
 				return bad("capacityInKB") // a first class disk has grown before (grow)
@@ -601,6 +612,9 @@ func (e *edit) change(n int32, s *types.VirtualDeviceConfigSpec) types.BaseMetho
 		b, ok := want.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
 		if is && ok && b != nil {
 			c := *old
+			if b.FileName != "" && b.FileName != c.FileName {
+				return bad("backing.fileName")
+			}
 			if b.DiskMode != "" && b.DiskMode != c.DiskMode {
 				if !slices.Contains(diskModes, b.DiskMode) {
 					return bad("backing.diskMode")

@@ -209,6 +209,26 @@ func TestReconfigureVM(t *testing.T) {
 		t.Errorf("the volume has %d MB", v.CapacityMB)
 	}
 	r.refused(r.change(b, edit, "", d), "InvalidDeviceSpec") // smaller
+	// Its place and its file are not edited.
+	for what, move := range map[string]func(*types.VirtualDisk){
+		"unit":          func(d *types.VirtualDisk) { d.UnitNumber = types.NewInt32(*d.UnitNumber + 1) },
+		"controller":    func(d *types.VirtualDisk) { d.ControllerKey = 200 },
+		"no controller": func(d *types.VirtualDisk) { d.ControllerKey = 99 },
+		"file": func(d *types.VirtualDisk) {
+			f := *d.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
+			f.FileName = "[datastore-2] other.vmdk"
+			d.Backing = &f
+		},
+	} {
+		moved := *r.disk(id, b)
+		move(&moved)
+		want := "InvalidDeviceSpec"
+		if what == "no controller" {
+			want = "InvalidController"
+		}
+		r.refused(r.change(b, edit, "", &moved), want)
+	}
+	r.ok(r.change(b, edit, "", r.disk(id, b))) // as it is
 	r.ok(r.detach(r.ctx, id, b.Reference()))
 
 	// Plain disks are no volumes.
