@@ -1,7 +1,9 @@
 package wsapi
 
 import (
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/csilab/csilab/sim/array"
@@ -267,23 +269,29 @@ func tasked(t array.Task, err error) (reply, error) {
 
 func (s *Server) changeVolume(c *call) (reply, error) {
 	var in struct {
-		Action           *int64    `json:"action"`
-		SizeMiB          *int64    `json:"sizeMiB"`
-		Online           *bool     `json:"online"`
-		Priority         *int64    `json:"priority"`
-		RemoteCopy       *bool     `json:"allowRemoteCopyParent"`
-		Tune             *int64    `json:"tuneOperation"`
-		Convert          *int64    `json:"conversionOperation"`
-		UserCPG          *string   `json:"userCPG"`
-		SnapCPG          *string   `json:"snapCPG"`
-		KeepVV           *string   `json:"keepVV"`
-		Compression      *bool     `json:"compression"`
-		NewName          *string   `json:"newName"`
-		Comment          *string   `json:"comment"`
-		Policies         *policies `json:"policies"`
-		ExpirationHours  *int64    `json:"expirationHours"`
-		RetentionHours   *int64    `json:"retentionHours"`
-		RemoveExpiration *bool     `json:"rmExpTime"`
+		Action      *int64  `json:"action"`
+		SizeMiB     *int64  `json:"sizeMiB"`
+		Online      *bool   `json:"online"`
+		Priority    *int64  `json:"priority"`
+		RemoteCopy  *bool   `json:"allowRemoteCopyParent"`
+		Tune        *int64  `json:"tuneOperation"`
+		Convert     *int64  `json:"conversionOperation"`
+		UserCPG     *string `json:"userCPG"`
+		SnapCPG     *string `json:"snapCPG"`
+		KeepVV      *string `json:"keepVV"`
+		Compression *bool   `json:"compression"`
+		NewName     *string `json:"newName"`
+		Comment     *string `json:"comment"`
+		Policies    *struct {
+			StaleSS    *bool `json:"staleSS"`
+			OneHost    *bool `json:"oneHost"`
+			ZeroDetect *bool `json:"zeroDetect"`
+			System     *bool `json:"system"`
+			Caching    *bool `json:"caching"`
+		} `json:"policies"`
+		ExpirationHours  *int64 `json:"expirationHours"`
+		RetentionHours   *int64 `json:"retentionHours"`
+		RemoveExpiration *bool  `json:"rmExpTime"`
 	}
 	if err := decode(c.body, &in); err != nil {
 		return reply{}, err
@@ -302,8 +310,20 @@ func (s *Server) changeVolume(c *call) (reply, error) {
 		}
 		ch := array.VolumeChange{NewName: in.NewName, Comment: in.Comment, UserCPG: in.UserCPG, SnapCPG: in.SnapCPG,
 			ExpirationHours: given(in.ExpirationHours), RetentionHours: given(in.RetentionHours), RemoveExpiration: given(in.RemoveExpiration)}
-		if in.Policies != nil {
-			p := array.Policies(*in.Policies)
+		if n := in.Policies; n != nil { // those that are not given stay
+			v, err := s.a.Volume(name)
+			if err != nil {
+				return reply{}, err
+			}
+			p := v.Policies
+			for _, x := range []struct {
+				from *bool
+				to   *bool
+			}{{n.StaleSS, &p.StaleSS}, {n.OneHost, &p.OneHost}, {n.ZeroDetect, &p.ZeroDetect}, {n.System, &p.System}, {n.Caching, &p.Caching}} {
+				if x.from != nil {
+					*x.to = *x.from
+				}
+			}
 			ch.Policies = &p
 		}
 		_, err := s.a.ModifyVolume(c.now, name, ch)
@@ -481,8 +501,8 @@ func (s *Server) deleteVolume(c *call) (reply, error) {
 	case "true":
 		all = s.withCopies(name, nil)
 		for _, n := range all { // what stands against one keeps all
-			if x := s.a.VLUNsOf(n); len(x) > 0 {
-				return reply{}, &array.Error{Kind: array.Exported, Field: "name", Value: n, Reason: "the volume is exported", Holder: x[0].Host}
+			if err := s.removableWithCopies(c, n); err != nil {
+				return reply{}, err
 			}
 		}
 	default:
@@ -501,6 +521,27 @@ func (s *Server) deleteVolume(c *call) (reply, error) {
 		}
 	}
 	return reply{}, nil
+}
+
+// removableWithCopies says whether a volume could be removed once its virtual
+// copies are gone.
+func (s *Server) removableWithCopies(c *call, name string) error {
+	_, err := s.a.PlanDeleteVolume(c.now, name)
+	var e *array.Error
+	if !errors.As(err, &e) || e.Kind != array.HasChild && e.Kind != array.HasReadOnlyChild {
+		return err
+	}
+	for _, n := range s.a.CopiesOf(name) {
+		if v, err := s.a.Volume(n); err == nil && v.CopyType != array.Virtual {
+			return e
+		}
+	}
+	for _, set := range s.a.VolumeSets() { // the core looks at copies first
+		if slices.Contains(set.Members, name) {
+			return &array.Error{Kind: array.InUse, Field: "name", Value: name, Reason: "the volume is in a set", Holder: set.Name}
+		}
+	}
+	return nil
 }
 
 // withCopies appends a volume and its virtual copies, copies before what they are

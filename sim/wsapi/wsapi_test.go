@@ -187,6 +187,11 @@ func TestVolumeFromCreationToDeletion(t *testing.T) {
 		t.Errorf("%v volumes, want 3", got)
 	}
 	r.want(200, "PUT", "/volumes/"+name, `{"newName":"other"}`)
+	r.want(200, "PUT", "/volumes/other", `{"policies":{"zeroDetect":true}}`)
+	r.want(200, "PUT", "/volumes/other", `{"policies":{"oneHost":true}}`)
+	if p := r.want(200, "GET", "/volumes/other", "")["policies"].(map[string]any); p["zeroDetect"] != true || p["oneHost"] != true || p["staleSS"] != false {
+		t.Errorf("policies are %v", p)
+	}
 	r.refused(404, 23, "GET", "/volumes/"+name, "")
 	r.want(201, "POST", "/volumes/other/objectKeyValues", `{"key":"a/b","value":"1"}`)
 	r.refused(409, 181, "POST", "/volumes/other/objectKeyValues", `{"key":"a/b","value":"1"}`)
@@ -199,11 +204,26 @@ func TestVolumeFromCreationToDeletion(t *testing.T) {
 }
 
 func TestCascade(t *testing.T) {
-	r := newRig(t, array.Config{}, Config{})
+	now := new(time.Time)
+	var mu sync.Mutex
+	*now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := newRig(t, array.Config{}, Config{Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return *now }})
 	r.want(201, "POST", "/volumes", `{"name":"v","cpg":"cpg1","sizeMiB":256,"tpvv":true,"snapCPG":"cpg1"}`)
 	r.want(201, "POST", "/volumes/v", `{"action":"createSnapshot","parameters":{"name":"s"}}`)
 	r.want(201, "POST", "/volumes/s", `{"action":"createSnapshot","parameters":{"name":"ss"}}`)
 	r.refused(409, 32, "DELETE", "/volumes/v", "")
+	r.want(201, "POST", "/volumesets", `{"name":"vs","setmembers":["v"]}`)
+	r.refused(409, 34, "DELETE", "/volumes/v?cascade=true", "")
+	r.want(200, "DELETE", "/volumesets/vs", "")
+	r.want(201, "POST", "/volumes/v", `{"action":"createSnapshot","parameters":{"name":"kept","retentionHours":1}}`)
+	r.refused(409, array.Retained.Wire().Code, "DELETE", "/volumes/v?cascade=true", "")
+	r.refused(400, 12, "DELETE", "/volumes/v?cascade=perhaps", "")
+	if n := r.want(200, "GET", "/volumes", "")["total"]; n != 4.0 {
+		t.Errorf("%v volumes are left, want 4", n)
+	}
+	mu.Lock()
+	*now = now.Add(2 * time.Hour)
+	mu.Unlock()
 	r.want(200, "DELETE", "/volumes/v?cascade=true", "")
 	if n := r.want(200, "GET", "/volumes", "")["total"]; n != 0.0 {
 		t.Errorf("%v volumes are left", n)
