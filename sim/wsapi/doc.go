@@ -13,7 +13,7 @@
 //	spacereporter        POST
 //	hosts                GET (query), POST; /{name} GET, PUT, DELETE
 //	vluns                GET (query), POST; /{vol,lun[,host][,n:s:p]} GET, DELETE
-//	ports                GET; /{n:s:p} GET
+//	ports                GET (query); /{n:s:p} GET; /{n:s:p}/iSCSIVlans GET
 //	hostsets, volumesets GET, POST; /{name} GET, PUT, DELETE; POST of volumesets
 //	tasks                GET; /{id} GET, PUT
 //	qos                  GET, POST; /vvset:{name} GET, PUT, DELETE
@@ -22,6 +22,6 @@
 //
 // Everything else is a resource that is not found (404, code 11), and a method
 // that a resource has not is not supported (501, code 9). Not built: events,
-// users and roles, flash cache, the system reporter, iSCSI VLANs of ports,
-// remote copy links, and writing ports or remote copy targets.
+// users and roles, flash cache, the system reporter, remote copy links,
+// and writing ports or remote copy targets.
 package wsapi

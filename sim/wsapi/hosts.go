@@ -19,7 +19,7 @@ var hostRoutes = []route{
 type hostPath struct {
 	WWN     string         `json:"wwn,omitempty"`
 	Name    string         `json:"name,omitempty"`
-	NQN     string         `json:"nqn,omitempty"` // Unverified: clients read nqn and NQN
+	NQN     string         `json:"NQN,omitempty"` // as HPE's python tools read it
 	PortPos *array.PortPos `json:"portPos,omitempty"`
 	Speed   int            `json:"hostSpeed"`
 }

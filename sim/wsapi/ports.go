@@ -2,6 +2,7 @@ package wsapi
 
 import (
 	"net"
+	"strconv"
 
 	"github.com/csilab/csilab/sim/array"
 )
@@ -9,6 +10,7 @@ import (
 var portRoutes = []route{
 	get("ports", (*Server).listPorts),
 	get("ports/{pos}", (*Server).getPort),
+	get("ports/{pos}/iSCSIVlans", (*Server).listVLANs),
 }
 
 // portOut shows a port. A port of NVMe has its address as nodeWWN too, which is
@@ -32,11 +34,39 @@ func portOut(c *call, p array.Port) map[string]any {
 	case array.ISCSI:
 		out["iSCSIName"] = p.ISCSIName
 		out["iSCSIPortInfo"] = map[string]any{"IPAddr": p.Address, "iSCSIName": p.ISCSIName, "netmask": p.Netmask, "gateway": gateway(p.Address),
-			"mtu": p.MTU, "vlan": p.VLAN, "DHCP": false, "tcpPort": 3260, "rate": "10Gbps"}
+			"mtu": p.MTU, "vlan": tagged(p), "DHCP": false, "tcpPort": 3260, "rate": "10Gbps"}
 	case array.NVMe:
 		out["nodeWWN"], out["portWWN"] = p.Address, p.NQN
 	}
 	return out
+}
+
+// tagged is 1 for a port with a VLAN: then clients ask for iSCSIVlans.
+func tagged(p array.Port) int {
+	if p.VLAN > 0 {
+		return 1
+	}
+	return 0
+}
+
+// listVLANs says what VLAN a port is in. Unverified: the members.
+func (s *Server) listVLANs(c *call) (reply, error) {
+	pos, err := parsePos(c.vars["pos"])
+	if err != nil {
+		return reply{}, err
+	}
+	p, err := s.a.Port(pos)
+	if err != nil {
+		return reply{}, err
+	}
+	if p.Protocol != array.ISCSI {
+		return reply{}, refuse(array.BadPortType, "portPos", "invalid input: no iSCSI port")
+	}
+	var out []map[string]any
+	if p.VLAN > 0 {
+		out = append(out, map[string]any{"vlanTag": p.VLAN, "IPAddr": p.Address, "netmask": p.Netmask, "gateway": gateway(p.Address), "mtu": p.MTU, "iSCSIName": p.ISCSIName})
+	}
+	return reply{body: list(out)}, nil
 }
 
 // gateway is the first address of a port's network, as the array is told none.
@@ -49,9 +79,20 @@ func gateway(addr string) string {
 }
 
 func (s *Server) listPorts(c *call) (reply, error) {
+	q, err := c.ask("type", "protocol")
+	if err != nil {
+		return reply{}, err
+	}
 	var out []map[string]any
 	for _, p := range s.a.Ports() {
-		out = append(out, portOut(c, p))
+		if q.holds(func(t term) bool {
+			if t.field == "type" {
+				return t.value == strconv.Itoa(int(p.Type))
+			}
+			return t.value == strconv.Itoa(int(p.Protocol))
+		}) {
+			out = append(out, portOut(c, p))
+		}
 	}
 	return reply{body: list(out)}, nil
 }

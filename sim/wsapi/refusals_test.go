@@ -76,7 +76,7 @@ func TestRefusalsInState(t *testing.T) {
 			{409, 26, "PUT", "/hosts/h", `{"pathOperation":2,"iSCSINames":["iqn.a:b"]}`},
 			{409, 99, "POST", "/vluns", `{"volumeName":"src","lun":254,"hostname":"h"}`},
 			{409, 26, "PUT", "/hosts/h", `{"persona":8}`},
-			{400, 12, "GET", "/volumes" + q(strings.Repeat("name==x OR ", maxTerms) + "name==x"), ""},
+			{400, 12, "GET", "/volumes" + q(strings.Repeat("name==x OR ", maxTerms)+"name==x"), ""},
 			{409, 16, "PUT", "/hosts/h", `{"newName":"hp"}`},
 			{409, 73, "PUT", "/hosts/h", `{"pathOperation":1,"iSCSINames":["iqn.a:c"]}`},
 			{400, 46, "PUT", "/hosts/h", `{"pathOperation":3,"iSCSINames":["iqn.a:c"]}`},

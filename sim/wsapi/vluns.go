@@ -114,7 +114,20 @@ func (s *Server) vlunOut(c *call, x array.VLUN, over *array.Path) map[string]any
 	if over != nil {
 		out["remoteName"] = over.Name
 	}
+	if h, err := s.a.Host(x.Host); err == nil && len(h.NQNs) > 0 {
+		out["Subsystem_NQN"] = s.subsystem()
+	}
 	return out
+}
+
+// subsystem is the NQN that hosts of NVMe connect to: that of the array's ports.
+func (s *Server) subsystem() string {
+	for _, p := range s.a.Ports() {
+		if p.Protocol == array.NVMe && p.NQN != "" {
+			return p.NQN
+		}
+	}
+	return ""
 }
 
 // listVLUNs lists templates, and then what of them is in effect.
