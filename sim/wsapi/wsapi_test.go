@@ -591,6 +591,35 @@ func TestSessionsAreSerialised(t *testing.T) {
 	})
 }
 
+// Close ends calls that hang at a rule, and those that wait for their turn
+// behind them.
+func TestCloseEndsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plan := &fault.Plan{}
+		hang := plan.Arm(fault.Rule{Name: "hang", Hop: ledger.WSAPI, Op: "GET /system", Do: fault.Hang()})
+		in := &fault.Interceptor{Plan: plan}
+		r := newRig(t, array.Config{}, Config{In: in})
+		r.login()
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if code, _, _, err := r.raw("GET", "/api/v1/system", r.key, ""); err == nil {
+					t.Errorf("answered with %d", code)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := hang.Fired(); n != 1 {
+			t.Errorf("%d hang, want 1: the others wait", n)
+		}
+		r.s.Close()
+		wg.Wait()
+		if _, _, _, err := r.raw("GET", "/api", "", ""); err == nil {
+			t.Error("a closed face answers")
+		}
+	})
+}
+
 func TestTLS(t *testing.T) {
 	a, err := array.New(array.Config{Users: users})
 	if err != nil {
