@@ -158,6 +158,9 @@ func (pc *collector) UpdateObject(*simulator.Context, mo.Reference, []types.Prop
 }
 func (pc *collector) RemoveObject(*simulator.Context, ref) {}
 
+// Reference implements mo.Reference.
+func (pc *collector) Reference() ref { return pc.Self }
+
 // filter is a PropertyFilter of a collector.
 type filter struct {
 	mo.PropertyFilter
@@ -176,6 +179,9 @@ type filter struct {
 	// known is what the client was told; whoever holds pc.turn writes it, under pc.mu.
 	known map[ref]map[string]any
 }
+
+// Reference implements mo.Reference.
+func (f *filter) Reference() ref { return f.Self }
 
 func (f *filter) mark(r ref, how fate) {
 	f.pc.mu.Lock()

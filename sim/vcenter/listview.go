@@ -26,6 +26,11 @@ type listView struct {
 	s *session
 }
 
+// Reference implements mo.Reference. The one that mo.ListView has copies the
+// whole view, which others may be changing; so with all objects that change
+// while the registry holds them.
+func (v *listView) Reference() ref { return v.Self }
+
 func (m *viewManager) CreateListView(ctx *simulator.Context, req *types.CreateListView) soap.HasFault {
 	view, unresolved := resolved(ctx, nil, req.Obj)
 	if len(unresolved) > 0 {

@@ -29,6 +29,9 @@ type vmSnapshot struct {
 	kept string
 }
 
+// Reference implements mo.Reference.
+func (s *vmSnapshot) Reference() ref { return s.Self }
+
 func (v *VCenter) newSnapshot() *vmSnapshot {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -31,6 +31,10 @@ type collector struct {
 	at   int32 // number of the last task before the position
 }
 
+// Reference implements mo.Reference. The promoted one copies the whole object,
+// which may be changing.
+func (c *collector) Reference() vim.ManagedObjectReference { return c.Self }
+
 // Lock and Unlock take the object out of vcsim's lock per object.
 func (*collector) Lock()   {}
 func (*collector) Unlock() {}

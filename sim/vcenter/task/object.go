@@ -30,6 +30,10 @@ type object struct {
 	finished bool // guarded by Manager.mu
 }
 
+// Reference implements mo.Reference. The promoted one copies the whole object,
+// which may be changing.
+func (t *object) Reference() vim.ManagedObjectReference { return t.Self }
+
 // Lock and Unlock take the object out of vcsim's lock per object.
 func (t *object) Lock()   { t.mu.Lock() }
 func (t *object) Unlock() { t.mu.Unlock() }

@@ -20,6 +20,10 @@ type taskManager struct {
 	m *Manager
 }
 
+// Reference implements mo.Reference. The promoted one copies the whole object,
+// which may be changing.
+func (tm *taskManager) Reference() vim.ManagedObjectReference { return tm.Self }
+
 // Lock and Unlock take the object out of vcsim's lock per object.
 func (*taskManager) Lock()   {}
 func (*taskManager) Unlock() {}
