@@ -65,7 +65,7 @@ func (f getFlags) where() (c control.Client, err error) {
 	c = control.Client{URL: f.server, Token: f.token}
 	vars := os.Getenv
 	if f.env != "" {
-		b, err := os.ReadFile(f.env)
+		b, err := readFile(f.env)
 		if err != nil {
 			return c, exitf(ExitUsage, "--env %q: %w", f.env, err)
 		}

@@ -289,13 +289,7 @@ func runScenarios(f runFlags, cfg scenarios.Config) error {
 func runFiles(ctx context.Context, s Streams, f runFlags, cfg scenarios.Config) error {
 	var files []scenarios.File
 	for _, name := range f.files {
-		var b []byte
-		var err error
-		if name == "-" {
-			b, err = io.ReadAll(s.In)
-		} else {
-			b, err = os.ReadFile(name)
-		}
+		b, err := readInput(s.In, name)
 		if err != nil {
 			return exitf(ExitUsage, "-f %s: %w", name, err)
 		}
