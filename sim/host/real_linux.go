@@ -49,7 +49,9 @@ type Real struct {
 
 	mu    sync.Mutex
 	disks []*realDisk
-	procs map[*Process]struct{}
+	// leaving are disks that are being pulled: until it is done I/O may go on.
+	leaving []*realDisk
+	procs   map[*Process]struct{}
 
 	calls net.Listener
 	serve sync.WaitGroup
@@ -370,6 +372,7 @@ func (h *Real) take(wwn string, drop bool) (*realDisk, error) {
 	d := h.disks[i]
 	if drop {
 		h.disks = slices.Delete(h.disks, i, i+1)
+		h.leaving = append(h.leaving, d)
 	}
 	return d, nil
 }
@@ -381,6 +384,11 @@ func (h *Real) DetachDisk(_ context.Context, wwn string) error {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		h.mu.Lock()
+		h.leaving = slices.DeleteFunc(h.leaving, func(x *realDisk) bool { return x == d })
+		h.mu.Unlock()
+	}()
 	err = h.do(func() error {
 		if err := shutdownMounted("/dev/" + d.name); err != nil {
 			h.log.Warn("I/O on a pulled disk goes on", "node", h.cfg.Name, "wwn", wwn, "error", err)
@@ -419,11 +427,11 @@ func (h *Real) Disks() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := make([]string, 0, len(h.disks))
-	for _, d := range h.disks {
+	for _, d := range slices.Concat(h.disks, h.leaving) {
 		out = append(out, d.wwn)
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
 }
 
 // PowerOff implements Host. All processes of the node are killed and its

@@ -23,13 +23,20 @@ func (c *Core) PlanUnregister(id string, plain bool) (Volume, error) {
 		return Volume{}, &Error{Kind: HasSnapshots, Field: "volumeId", Value: id, Holder: v.Snapshots[n-1].ID,
 			Reason: fmt.Sprintf("the volume has %d snapshots", n)}
 	}
+	// Its disk is changed, and with that the datastore is written to.
+	if err := c.detached(v); err != nil {
+		return Volume{}, err
+	}
+	if err := c.reachable(v); err != nil {
+		return Volume{}, err
+	}
 	return v.clone(), nil
 }
 
 // Unregister makes CNS forget a volume. Its disk stays with all that it has,
 // snapshots too, and Create can register it again. With plain it is no first
 // class disk any more either. Errors: NotFound, NotRegistered, InvalidState (a
-// VM holds it); with plain HasSnapshots and NotSupported (linked clone).
+// VM holds it); with plain HasSnapshots, NotSupported (linked clone), Pinned and Inaccessible.
 func (c *Core) Unregister(id string, plain bool) (Disk, error) {
 	old, err := c.PlanUnregister(id, plain)
 	if err != nil {
