@@ -97,7 +97,8 @@ func (b *Backend) login(a *loginAttempt, c Config) {
 		// Before the session serves anyone: an operation must not begin while
 		// a task of an earlier process on its subject is unknown.
 		if a.err = b.adopt(ctx, a.s); a.err != nil {
-			a.s.vim.CloseIdleConnections()
+			// The session is there, and would stay until it idles out.
+			b.leave(a.s)
 			a.s = nil
 		} else {
 			adopted = true
@@ -112,11 +113,7 @@ func (b *Backend) login(a *loginAttempt, c Config) {
 		if a.s != nil {
 			s := a.s
 			a.s, a.err = nil, controller.Errorf(controller.Unavailable, "vCenter %s: the configuration changed during login", c.VCenter.Host)
-			b.wg.Go(func() {
-				ctx, cancel := context.WithTimeout(b.life, b.opt.CallTimeout)
-				defer cancel()
-				s.logout(ctx)
-			})
+			b.leave(s)
 		}
 		return
 	}
@@ -136,6 +133,17 @@ func (b *Backend) login(a *loginAttempt, c Config) {
 	}
 	b.current, b.ever, b.pause = a.s, true, 0
 	b.log.Info("logged in", "vcenter", c.VCenter.Host, "version", a.s.vim.ServiceContent.About.Version)
+}
+
+// leave logs out of a session that nobody is to use, beside what goes on.
+func (b *Backend) leave(s *session) {
+	b.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(b.life, b.opt.CallTimeout)
+		defer cancel()
+		if err := s.logout(ctx); err != nil {
+			b.log.Info("logout of a session that is not used", "error", err)
+		}
+	})
 }
 
 // drop forgets a session that turned out dead. Its last calls end by

@@ -25,7 +25,7 @@ func disks(t *testing.T) *Core {
 	linked := diskSpec("clone", "", 0)
 	linked.From, linked.Linked = &Source{"snapped", "s2"}, true
 	must[Disk](t)(c.CreateDisk(epoch, linked))
-	must[Plan](t)(c.Create(epoch, spec("fresh", 10, "ds-1")))
+	must[Plan](t)(c.Create(epoch, spec("volume", 10, "ds-1")))
 	must[Plan](t)(c.Create(epoch, spec("lost", 10, "ds-1")))
 	must[Disk](t)(c.DeleteDisk("lost"))
 	must[File](t)(c.CreateFile(epoch, File{ID: "f1", Path: "[one] x/a.vmdk", Datastore: "ds-1", CapacityMB: 10}))
@@ -233,7 +233,6 @@ func TestSuspendedDatastore(t *testing.T) {
 // TestDisksOutOfReach: no host reaches the datastore, so nothing there changes.
 func TestDisksOutOfReach(t *testing.T) {
 	c := disks(t)
-	must[Plan](t)(c.Create(epoch, spec("fresh", 10, "ds-1")))
 	ds, _, _ := c.Datastore("ds-1")
 	ds.Inaccessible = true
 	c.PutDatastore(ds)
@@ -251,7 +250,7 @@ func TestDisksOutOfReach(t *testing.T) {
 		"move file":       func() error { _, err := c.MoveFile("[one] x/a.vmdk", "ds-2", "[two] x/a.vmdk"); return err },
 		"extend file":     func() error { _, err := c.ExtendFile("[one] x/a.vmdk", 20); return err },
 		"register":        func() error { _, err := c.RegisterDisk("[one] x/a.vmdk", ""); return err },
-		"to a plain disk": func() error { _, err := c.Unregister("fresh", true); return err },
+		"to a plain disk": func() error { _, err := c.Unregister("volume", true); return err },
 	} {
 		before := c.dump()
 		var e *Error
