@@ -297,18 +297,23 @@ func (m *virtualDisks) extend(ctx context.Context, c *simulator.Context, path st
 	return err
 }
 
+// ends are the two paths of a copy or a move, and the datastore of the second.
+// A target without a datacenter is in that of its source.
+func (m *virtualDisks) ends(c *simulator.Context, source string, sourceDC *vim.ManagedObjectReference, dest string, destDC *vim.ManagedObjectReference) (from, ds, to string, err error) {
+	if _, from, err = m.file(c, source, sourceDC); err != nil {
+		return "", "", "", err
+	}
+	if destDC == nil {
+		destDC = sourceDC
+	}
+	ds, to, err = m.file(c, dest, destDC)
+	return from, ds, to, err
+}
+
 // CopyVirtualDiskTask implements CopyVirtualDisk_Task.
 func (m *virtualDisks) CopyVirtualDiskTask(ctx *simulator.Context, req *vim.CopyVirtualDisk_Task) soap.HasFault {
 	return &methods.CopyVirtualDisk_TaskBody{Res: &vim.CopyVirtualDisk_TaskResponse{Returnval: m.task(ctx, "CopyVirtualDisk_Task", func(ctx context.Context, c *simulator.Context) (vim.AnyType, error) {
-		_, from, err := m.file(c, req.SourceName, req.SourceDatacenter)
-		if err != nil {
-			return nil, err
-		}
-		dc := req.DestDatacenter
-		if dc == nil {
-			dc = req.SourceDatacenter
-		}
-		ds, to, err := m.file(c, req.DestName, dc)
+		from, ds, to, err := m.ends(c, req.SourceName, req.SourceDatacenter, req.DestName, req.DestDatacenter)
 		if err != nil {
 			return nil, err
 		}
@@ -342,15 +347,7 @@ func (m *virtualDisks) CopyVirtualDiskTask(ctx *simulator.Context, req *vim.Copy
 // refused: its catalogue would lose it.
 func (m *virtualDisks) MoveVirtualDiskTask(ctx *simulator.Context, req *vim.MoveVirtualDisk_Task) soap.HasFault {
 	return &methods.MoveVirtualDisk_TaskBody{Res: &vim.MoveVirtualDisk_TaskResponse{Returnval: m.task(ctx, "MoveVirtualDisk_Task", func(ctx context.Context, c *simulator.Context) (vim.AnyType, error) {
-		_, from, err := m.file(c, req.SourceName, req.SourceDatacenter)
-		if err != nil {
-			return nil, err
-		}
-		dc := req.DestDatacenter
-		if dc == nil {
-			dc = req.SourceDatacenter
-		}
-		ds, to, err := m.file(c, req.DestName, dc)
+		from, ds, to, err := m.ends(c, req.SourceName, req.SourceDatacenter, req.DestName, req.DestDatacenter)
 		if err != nil {
 			return nil, err
 		}
