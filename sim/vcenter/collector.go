@@ -565,12 +565,18 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 		if _, ok := still[r]; ok {
 			continue
 		}
-		if _, ok := f.known[r]; !ok {
+		told, ok := f.known[r]
+		if !ok {
 			continue
 		}
 		delete(f.known, r)
 		if _, ok := f.roots[r]; !ok {
 			pc.v.watch.untrack(f, r)
+		}
+		if told == nil {
+			// Selected, but gone before it could be read: as an object that a list
+			// view still names after it was removed. The client does not know it.
+			continue
 		}
 		pc.pending = append(pc.pending, change{f.Self, types.ObjectUpdate{Kind: types.ObjectUpdateKindLeave, Obj: r}})
 	}

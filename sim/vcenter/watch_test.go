@@ -203,6 +203,11 @@ func TestViewsAndFiltersThatGo(t *testing.T) {
 	if un, err := b.Add(ctx, tasks[1:2]); err != nil || !slices.Equal(un, tasks[1:2]) {
 		t.Errorf("a task that is gone: unresolved %v, %v", un, err)
 	}
+	// It has left once; the view that still names it changes, and it does not
+	// leave again.
+	if got, _, err := w.next(ctx, vc, 0, 0); err != nil || len(got) != 0 {
+		t.Errorf("after the task went: %v, %v", got, err)
+	}
 	wait()
 	hold.Release()
 	if r := <-replies; r.err != nil || r.got[tasks[2].Value] != types.TaskInfoStateSuccess {
