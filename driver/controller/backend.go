@@ -12,7 +12,12 @@ import (
 // idempotent: called again after any failure, lost reply or crash it finds
 // what was done and goes on from there. Errors are *Error or those of the
 // context; anything else counts as Internal.
+//
+// The secrets of a request are in its context: SecretsOf.
 type Backend interface {
+	// Abilities says what the backend can beyond what all must. It doesn't
+	// change.
+	Abilities() Abilities
 	// CreateVolume makes a volume, or returns the one that has the name when
 	// it fits the request. AlreadyExists when it doesn't fit, NotFound for a
 	// missing source, Exhausted when no storage qualifies.
@@ -30,8 +35,9 @@ type Backend interface {
 
 	// Attach gives a node the volume and returns the publish context.
 	// NotFound for a missing volume or node, InUse naming the holder when
-	// another node has it, Exhausted when the node can take no more.
-	Attach(ctx context.Context, volume, node string) (map[string]string, error)
+	// another node has it, Exhausted when the node can take no more,
+	// AlreadyExists when the node has it in another way.
+	Attach(ctx context.Context, r Attach) (map[string]string, error)
 	// Detach takes the volume from a node, from all when node is empty. A
 	// volume that isn't there is no error.
 	Detach(ctx context.Context, volume, node string) error
@@ -41,7 +47,7 @@ type Backend interface {
 
 	// CreateSnapshot cuts a snapshot, or returns the one that has the name.
 	// AlreadyExists when the name is another volume's.
-	CreateSnapshot(ctx context.Context, name, volume string) (Snapshot, error)
+	CreateSnapshot(ctx context.Context, r CreateSnapshot) (Snapshot, error)
 	// DeleteSnapshot removes a snapshot. A missing one is no error.
 	DeleteSnapshot(ctx context.Context, id string) error
 	// Snapshots returns one page of the snapshots that match; none is no
@@ -51,6 +57,48 @@ type Backend interface {
 	// Capacity returns the space for volumes with these parameters in this
 	// topology segment (nil: anywhere).
 	Capacity(ctx context.Context, parameters, segment map[string]string) (Capacity, error)
+}
+
+// Modifier is a Backend that can change volumes: Abilities.Modify.
+type Modifier interface {
+	// ModifyVolume changes parameters of a volume: Invalid for one that can't
+	// be changed or for a value that isn't allowed, NotFound.
+	ModifyVolume(ctx context.Context, volume string, parameters map[string]string) error
+}
+
+// Abilities are what one backend can and another can't.
+type Abilities struct {
+	// Clones: a volume can be made from another (CLONE_VOLUME).
+	Clones bool
+	// ReadOnly: a volume can be given to a node for reading only
+	// (PUBLISH_READONLY).
+	ReadOnly bool
+	// SharedBlock: a raw block volume may be for several nodes at once.
+	SharedBlock bool
+	// Nodes: the nodes that hold a volume are known (GET_VOLUME,
+	// LIST_VOLUMES_PUBLISHED_NODES).
+	Nodes bool
+	// Capacity: free space is known (GET_CAPACITY).
+	Capacity bool
+	// SnapshotParameters: a snapshot takes parameters.
+	SnapshotParameters bool
+	// Modify: the backend is a Modifier (MODIFY_VOLUME), and CreateVolume takes
+	// mutable parameters.
+	Modify bool
+}
+
+// Access is how a volume is to be used: what the capabilities of a request say
+// together.
+type Access struct {
+	// Block and Mount are the access types that are asked for, one or both.
+	Block, Mount bool
+	// FSType is the file system of a mount, in lower case; "" lets the backend
+	// choose.
+	FSType string
+	// Shared: for several nodes at once.
+	Shared bool
+	// ReadOnly: every mode only reads.
+	ReadOnly bool
 }
 
 // CreateVolume asks for a volume.
@@ -63,8 +111,14 @@ type CreateVolume struct {
 	// exists. LimitBytes 0 is no limit.
 	MinBytes, LimitBytes int64
 	Parameters           map[string]string
-	// Snapshot is the source snapshot's id, or empty.
-	Snapshot string
+	// Mutable are parameters that ModifyVolume may change later; nil unless
+	// Abilities.Modify.
+	Mutable map[string]string
+	// Access is what the volume is for.
+	Access Access
+	// Snapshot is the source snapshot's id, Source the source volume's; at most
+	// one is set.
+	Snapshot, Source string
 	// Requisite and Preferred are topology segments; both empty means any.
 	Requisite, Preferred []map[string]string
 }
@@ -74,13 +128,33 @@ type Volume struct {
 	ID      string
 	Bytes   int64
 	Context map[string]string
-	// Snapshot is the source snapshot's id, where known.
-	Snapshot string
+	// Snapshot is the source snapshot's id, Source the source volume's, where
+	// known.
+	Snapshot, Source string
 	// Segments are the topology segments it can be reached from; nil means
 	// from every node.
 	Segments []map[string]string
 	// Nodes are the ids of the nodes that hold it.
 	Nodes []string
+}
+
+// Attach asks for a volume at a node.
+type Attach struct {
+	Volume, Node string
+	Access       Access
+	// ReadOnly asks for a publication that can't be written to; false unless
+	// Abilities.ReadOnly.
+	ReadOnly bool
+	// Context is the volume's, as CreateVolume returned it.
+	Context map[string]string
+}
+
+// CreateSnapshot asks for a snapshot.
+type CreateSnapshot struct {
+	Name, Volume string
+	// Parameters are those of the class, without the names of objects; empty
+	// unless Abilities.SnapshotParameters.
+	Parameters map[string]string
 }
 
 // Snapshot describes a snapshot.

@@ -35,47 +35,77 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkCapabilities returns nil when a volume can satisfy all of them at once.
-func (s *server) checkCapabilities(caps []*csi.VolumeCapability) error {
+// accessOf reads the capabilities of a request, all of which a volume must
+// satisfy at once.
+func (s *server) accessOf(caps []*csi.VolumeCapability) (Access, error) {
 	if len(caps) == 0 {
-		return required("volume_capabilities")
+		return Access{}, required("volume_capabilities")
 	}
+	all := Access{ReadOnly: true}
 	for i, c := range caps {
-		if err := s.checkCapability(c, fmt.Sprintf("volume_capabilities[%d]", i)); err != nil {
-			return err
+		field := fmt.Sprintf("volume_capabilities[%d]", i)
+		one, err := s.access(c, field)
+		if err != nil {
+			return Access{}, err
 		}
+		if all.FSType != "" && one.FSType != "" && all.FSType != one.FSType {
+			return Access{}, Errorf(Invalid, "%s.mount.fs_type %q: another capability asks for %q, a volume has one file system", field, one.FSType, all.FSType)
+		}
+		if one.FSType != "" {
+			all.FSType = one.FSType
+		}
+		all.Block, all.Mount = all.Block || one.Block, all.Mount || one.Mount
+		all.Shared, all.ReadOnly = all.Shared || one.Shared, all.ReadOnly && one.ReadOnly
 	}
-	return nil
+	return all, nil
 }
 
-// checkCapability checks one. A block volume is for one node: reading it on a
-// second while the first writes would read rubbish, and the backend refuses a
-// second attachment anyhow.
-func (s *server) checkCapability(c *csi.VolumeCapability, field string) error {
+// access reads one capability. A volume with a file system is for one node:
+// reading it on a second while the first writes would read rubbish. A raw block
+// volume may be for several where the backend can do that, since who uses it so
+// (a virtual machine that moves, a cluster file system) takes care.
+func (s *server) access(c *csi.VolumeCapability, field string) (a Access, err error) {
 	if c == nil {
-		return required(field)
+		return a, required(field)
 	}
-	switch mode := c.GetAccessMode().GetMode(); mode {
-	case csi.VolumeCapability_AccessMode_UNKNOWN:
-		return required(field + ".access_mode")
+	fs := strings.ToLower(c.GetMount().GetFsType())
+	switch c.GetAccessType().(type) {
+	case *csi.VolumeCapability_Block:
+		a.Block = true
+	case *csi.VolumeCapability_Mount:
+		a.Mount, a.FSType = true, fs
+	}
+	mode := c.GetAccessMode().GetMode()
+	if mode == csi.VolumeCapability_AccessMode_UNKNOWN {
+		return a, required(field + ".access_mode")
+	}
+	if !a.Block && !a.Mount {
+		return a, required(field + ".access_type")
+	}
+	switch mode {
+	case csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:
+		a.ReadOnly = true
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
-		csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
 		csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER,
 		csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
-	default:
-		return Errorf(Invalid, "%s.access_mode %s: not supported, a volume is for one node at a time: SINGLE_NODE_* is allowed", field, mode)
-	}
-	switch t := c.GetAccessType().(type) {
-	case *csi.VolumeCapability_Block:
-		return nil
-	case *csi.VolumeCapability_Mount:
-		fs := strings.ToLower(t.Mount.GetFsType())
-		if fs != "" && !slices.Contains(s.cfg.FSTypes, fs) {
-			return Errorf(Invalid, "%s.mount.fs_type %q: not supported, allowed: %s", field, fs, strings.Join(s.cfg.FSTypes, ", "))
+	case csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY,
+		csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER,
+		csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
+		a.Shared = true
+		a.ReadOnly = mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+		switch {
+		case !s.can.SharedBlock:
+			return a, Errorf(Invalid, "%s.access_mode %s: not supported, a volume is for one node at a time: SINGLE_NODE_* is allowed", field, mode)
+		case !a.Block:
+			return a, Errorf(Invalid, "%s.access_mode %s: not supported for a volume with a file system, which is for one node at a time: SINGLE_NODE_* is allowed, and any mode for a block volume", field, mode)
 		}
-		return nil
+	default:
+		return a, Errorf(Invalid, "%s.access_mode %s: not supported, a volume is for one node at a time: SINGLE_NODE_* is allowed", field, mode)
 	}
-	return required(field + ".access_type")
+	if fs != "" && !slices.Contains(s.cfg.FSTypes, fs) {
+		return a, Errorf(Invalid, "%s.mount.fs_type %q: not supported, allowed: %s", field, fs, strings.Join(s.cfg.FSTypes, ", "))
+	}
+	return a, nil
 }
 
 // sizeOf reads a capacity range: bytes is the size to make, rounded up to the
@@ -93,8 +123,13 @@ func (s *server) sizeOf(r *csi.CapacityRange) (bytes, low, limit int64, err erro
 		return 0, 0, 0, Errorf(OutOfRange, "capacity_range.required_bytes %d: a volume has at most %d", low, s.cfg.MaxBytes)
 	}
 	g := s.cfg.Granularity
-	bytes = (low + g - 1) / g * g
+	if bytes = (low + g - 1) / g * g; bytes > 0 && bytes < s.cfg.MinBytes {
+		bytes = s.cfg.MinBytes
+	}
 	if limit > 0 && bytes > limit {
+		if bytes == s.cfg.MinBytes {
+			return 0, 0, 0, Errorf(OutOfRange, "capacity_range.limit_bytes %d: a volume has at least %d", limit, bytes)
+		}
 		return 0, 0, 0, Errorf(OutOfRange, "capacity_range: no multiple of %d bytes lies between required_bytes %d and limit_bytes %d", g, low, limit)
 	}
 	return bytes, low, limit, nil
@@ -106,8 +141,8 @@ func (s *server) defaultSize(limit int64) (int64, error) {
 	if limit > 0 && bytes > limit {
 		bytes = limit / s.cfg.Granularity * s.cfg.Granularity
 	}
-	if bytes == 0 {
-		return 0, Errorf(OutOfRange, "capacity_range.limit_bytes %d: a volume has at least %d", limit, s.cfg.Granularity)
+	if bytes < s.cfg.MinBytes {
+		return 0, Errorf(OutOfRange, "capacity_range.limit_bytes %d: a volume has at least %d", limit, s.cfg.MinBytes)
 	}
 	return bytes, nil
 }

@@ -19,6 +19,9 @@ type Config struct {
 	// DefaultBytes is the size of a volume whose request names none. 0 means
 	// 10 GiB.
 	DefaultBytes int64
+	// MinBytes is the smallest volume that is made; a request for less gets as
+	// much. 0 means Granularity.
+	MinBytes int64
 	// Granularity is what sizes are rounded up to, in bytes. 0 means 1 MiB.
 	Granularity int64
 	// MaxBytes is the largest volume. 0 means 62 TiB, the largest virtual disk
@@ -43,13 +46,16 @@ func New(cfg Config) csi.ControllerServer {
 	if cfg.Granularity == 0 {
 		cfg.Granularity = 1 << 20
 	}
+	if cfg.MinBytes == 0 {
+		cfg.MinBytes = cfg.Granularity
+	}
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = 62 << 40
 	}
 	if cfg.FSTypes == nil {
 		cfg.FSTypes = []string{"ext3", "ext4", "xfs", "ntfs"}
 	}
-	return &server{cfg: cfg, backend: cfg.Backend, log: cfg.Log}
+	return &server{cfg: cfg, backend: cfg.Backend, can: cfg.Backend.Abilities(), log: cfg.Log}
 }
 
 type server struct {
@@ -57,6 +63,7 @@ type server struct {
 
 	cfg      Config
 	backend  Backend
+	can      Abilities
 	log      *slog.Logger
 	inFlight InFlight
 }

@@ -27,6 +27,16 @@ type fake struct {
 	created []controller.CreateVolume
 	calls   []string
 	volumes map[string]controller.Volume
+
+	can      controller.Abilities
+	secrets  map[string]string
+	attached controller.Attach
+	modified map[string]string
+}
+
+func (f *fake) ModifyVolume(ctx context.Context, id string, p map[string]string) error {
+	f.modified = p
+	return f.enter(ctx, "modify "+id)
 }
 
 func (f *fake) enter(ctx context.Context, call string) error {
@@ -55,7 +65,7 @@ func (f *fake) CreateVolume(ctx context.Context, r controller.CreateVolume) (con
 	if r.Bytes == 0 {
 		r.Bytes = 3 << 30 // the source's
 	}
-	v := controller.Volume{ID: "vol-" + r.Name, Bytes: r.Bytes, Snapshot: r.Snapshot, Context: map[string]string{"type": "t"}}
+	v := controller.Volume{ID: "vol-" + r.Name, Bytes: r.Bytes, Snapshot: r.Snapshot, Source: r.Source, Context: map[string]string{"type": "t"}}
 	if len(r.Requisite) > 0 {
 		v.Segments = r.Requisite[:1]
 	}
@@ -79,8 +89,10 @@ func (f *fake) Nodes(ctx context.Context, id string) ([]string, error) {
 func (f *fake) Volumes(ctx context.Context, p controller.Page) ([]controller.Volume, string, error) {
 	return []controller.Volume{{ID: "v", Bytes: 1, Nodes: []string{"n"}}}, "7", f.enter(ctx, fmt.Sprintf("volumes %d %q", p.Max, p.Token))
 }
-func (f *fake) Attach(ctx context.Context, volume, node string) (map[string]string, error) {
-	return map[string]string{"disk": "d"}, f.enter(ctx, "attach "+volume+" "+node)
+func (f *fake) Abilities() controller.Abilities { return f.can }
+func (f *fake) Attach(ctx context.Context, r controller.Attach) (map[string]string, error) {
+	f.secrets, f.attached = controller.SecretsOf(ctx), r
+	return map[string]string{"disk": "d"}, f.enter(ctx, "attach "+r.Volume+" "+r.Node)
 }
 func (f *fake) Detach(ctx context.Context, volume, node string) error {
 	return f.enter(ctx, "detach "+volume+" "+node)
@@ -88,8 +100,8 @@ func (f *fake) Detach(ctx context.Context, volume, node string) error {
 func (f *fake) Expand(ctx context.Context, volume string, size int64) (int64, error) {
 	return size, f.enter(ctx, fmt.Sprintf("expand %s %d", volume, size))
 }
-func (f *fake) CreateSnapshot(ctx context.Context, name, volume string) (controller.Snapshot, error) {
-	return controller.Snapshot{ID: "s", Volume: volume, Bytes: 5, Created: time.Unix(9, 0), Ready: true}, f.enter(ctx, "snapshot "+name+" "+volume)
+func (f *fake) CreateSnapshot(ctx context.Context, r controller.CreateSnapshot) (controller.Snapshot, error) {
+	return controller.Snapshot{ID: "s", Volume: r.Volume, Bytes: 5, Created: time.Unix(9, 0), Ready: true}, f.enter(ctx, fmt.Sprintf("snapshot %s %s %v", r.Name, r.Volume, r.Parameters))
 }
 func (f *fake) DeleteSnapshot(ctx context.Context, id string) error {
 	return f.enter(ctx, "delete-snapshot "+id)
@@ -102,7 +114,8 @@ func (f *fake) Capacity(ctx context.Context, params, segment map[string]string) 
 }
 
 func newFake() (*fake, csi.ControllerServer) {
-	f := &fake{volumes: map[string]controller.Volume{"vol": {ID: "vol", Bytes: 1 << 30, Context: map[string]string{"type": "t"}}}}
+	// The abilities are those of vSphere.
+	f := &fake{can: controller.Abilities{Nodes: true, Capacity: true}, volumes: map[string]controller.Volume{"vol": {ID: "vol", Bytes: 1 << 30, Context: map[string]string{"type": "t"}}}}
 	return f, controller.New(controller.Config{Backend: f})
 }
 
@@ -385,6 +398,7 @@ func TestCodes(t *testing.T) {
 			{controller.Errorf(controller.Aborted, "boom"), codes.Aborted},
 			{controller.Errorf(controller.Unavailable, "boom: %w", context.DeadlineExceeded), codes.Unavailable},
 			{controller.Errorf(controller.Denied, "boom"), codes.PermissionDenied},
+			{controller.Errorf(controller.Unauthenticated, "boom"), codes.Unauthenticated},
 			{fmt.Errorf("wrapped: %w", controller.Errorf(controller.NotFound, "boom")), codes.NotFound},
 			{fmt.Errorf("boom: %w", context.DeadlineExceeded), codes.DeadlineExceeded},
 			{fmt.Errorf("boom: %w", context.Canceled), codes.Canceled},
@@ -474,6 +488,90 @@ func TestAnswers(t *testing.T) {
 	_, err = s.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: "vol"})
 	check(t, err, codes.Unimplemented, "")
 	caps, err := s.ControllerGetCapabilities(ctx, nil)
+	if err != nil || len(caps.GetCapabilities()) != 10 {
+		t.Errorf("capabilities %v, %v", caps, err)
+	}
+}
+
+// What only some backends can is refused, or passed on with all that the
+// request says, as the backend's abilities have it.
+func TestAbilities(t *testing.T) {
+	all := controller.Abilities{Clones: true, ReadOnly: true, SharedBlock: true, SnapshotParameters: true, Modify: true}
+	secrets := map[string]string{"password": "hunter2"}
+	shared := capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, "block")
+	clone := &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: "vol"}}}
+	for _, c := range []struct {
+		name   string
+		call   func(csi.ControllerServer) error
+		vetoed codes.Code // without the ability
+		got    func(*fake) any
+		want   any
+	}{
+		{"clone", func(s csi.ControllerServer) error {
+			res, err := s.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "a", VolumeCapabilities: []*csi.VolumeCapability{writer}, VolumeContentSource: clone})
+			if err == nil && res.GetVolume().GetContentSource().GetVolume().GetVolumeId() != "vol" {
+				t.Errorf("content source %v", res.GetVolume().GetContentSource())
+			}
+			return err
+		}, codes.InvalidArgument, func(f *fake) any { return f.created[0].Source }, "vol"},
+		{"shared block", func(s csi.ControllerServer) error {
+			_, err := s.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "a", VolumeCapabilities: []*csi.VolumeCapability{shared}})
+			return err
+		}, codes.InvalidArgument, func(f *fake) any { return f.created[0].Access }, controller.Access{Block: true, Shared: true}},
+		{"mutable parameters", func(s csi.ControllerServer) error {
+			_, err := s.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "a", VolumeCapabilities: []*csi.VolumeCapability{writer}, MutableParameters: map[string]string{"cpg": "b"}})
+			return err
+		}, codes.InvalidArgument, func(f *fake) any { return f.created[0].Mutable["cpg"] }, "b"},
+		{"read-only publication", func(s csi.ControllerServer) error {
+			_, err := s.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: "vol", NodeId: "n", VolumeCapability: writer, Readonly: true, Secrets: secrets,
+				VolumeContext: map[string]string{"a": "b"}})
+			return err
+		}, codes.InvalidArgument, func(f *fake) any {
+			return fmt.Sprintf("%v %v %v %v", f.attached.ReadOnly, f.attached.Access.FSType, f.attached.Context, f.secrets)
+		}, "true ext4 map[a:b] map[password:hunter2]"},
+		{"snapshot parameters", func(s csi.ControllerServer) error {
+			_, err := s.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "a", SourceVolumeId: "vol", Parameters: map[string]string{"read_only": "true", "csi.storage.k8s.io/volumesnapshot/name": "x"}})
+			return err
+		}, codes.InvalidArgument, func(f *fake) any { return f.calls[0] }, "snapshot a vol map[read_only:true]"},
+		{"modify", func(s csi.ControllerServer) error {
+			_, err := s.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: "vol", MutableParameters: map[string]string{"cpg": "b"}})
+			return err
+		}, codes.Unimplemented, func(f *fake) any { return f.modified["cpg"] }, "b"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, s := newFake()
+			check(t, c.call(s), c.vetoed, "")
+			if len(f.calls) > 0 {
+				t.Errorf("the backend was asked: %v", f.calls)
+			}
+			f.can = all
+			check(t, c.call(controller.New(controller.Config{Backend: f})), codes.OK, "")
+			if got := c.got(f); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+	f, _ := newFake()
+	f.can = all
+	s := controller.New(controller.Config{Backend: f, MinBytes: 256 << 20})
+	_, err := s.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "a", VolumeCapabilities: []*csi.VolumeCapability{capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, "xfs")}})
+	check(t, err, codes.InvalidArgument, "file system")
+	_, err = s.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "a", VolumeCapabilities: []*csi.VolumeCapability{writer, capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, "xfs")}})
+	check(t, err, codes.InvalidArgument, "another capability")
+	_, err = s.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "a", VolumeCapabilities: []*csi.VolumeCapability{writer}, CapacityRange: capRange(5, 6)})
+	check(t, err, codes.OutOfRange, "at least")
+	if _, err = s.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "a", VolumeCapabilities: []*csi.VolumeCapability{writer}, CapacityRange: capRange(5, 0)}); err != nil || f.created[0].Bytes != 256<<20 {
+		t.Errorf("%v, %v", f.created, err)
+	}
+	_, err = s.GetCapacity(t.Context(), &csi.GetCapacityRequest{})
+	check(t, err, codes.Unimplemented, "GET_CAPACITY")
+	_, err = s.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: "vol"})
+	check(t, err, codes.Unimplemented, "GET_VOLUME")
+	list, err := s.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
+	if err != nil || list.GetEntries()[0].GetStatus() != nil {
+		t.Errorf("list %v, %v", list, err)
+	}
+	caps, err := s.ControllerGetCapabilities(t.Context(), nil)
 	if err != nil || len(caps.GetCapabilities()) != 10 {
 		t.Errorf("capabilities %v, %v", caps, err)
 	}

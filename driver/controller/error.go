@@ -24,10 +24,11 @@ const (
 	Aborted                   // codes.Aborted: an operation is under way, or a bad page token
 	Unavailable               // codes.Unavailable: the outcome isn't known, or the backend is away
 	Denied                    // codes.PermissionDenied
+	Unauthenticated           // codes.Unauthenticated: the secrets are missing or not accepted
 )
 
 var kindCodes = [...]codes.Code{codes.Internal, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists,
-	codes.FailedPrecondition, codes.ResourceExhausted, codes.OutOfRange, codes.Aborted, codes.Unavailable, codes.PermissionDenied}
+	codes.FailedPrecondition, codes.ResourceExhausted, codes.OutOfRange, codes.Aborted, codes.Unavailable, codes.PermissionDenied, codes.Unauthenticated}
 
 // Code is the gRPC code of the kind.
 func (k Kind) Code() codes.Code { return kindCodes[k] }

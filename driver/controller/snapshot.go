@@ -9,6 +9,7 @@ import (
 
 // CreateSnapshot cuts a snapshot of a volume.
 func (s *server) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	ctx = WithSecrets(ctx, r.GetSecrets())
 	snap, err := s.createSnapshot(ctx, r)
 	if err != nil {
 		return nil, toStatus(err)
@@ -23,15 +24,23 @@ func (s *server) createSnapshot(ctx context.Context, r *csi.CreateSnapshotReques
 	if err := checkName(r.GetName()); err != nil {
 		return snap, err
 	}
-	for k := range r.GetParameters() {
+	req := CreateSnapshot{Name: r.GetName(), Volume: r.GetSourceVolumeId()}
+	for k, v := range r.GetParameters() {
 		// The snapshotter adds names of objects when asked to.
-		if !isObjectName(k) {
+		switch {
+		case isObjectName(k):
+		case !s.can.SnapshotParameters:
 			return snap, Errorf(Invalid, "parameters: %q: unknown, a snapshot takes none", k)
+		default:
+			if req.Parameters == nil {
+				req.Parameters = map[string]string{}
+			}
+			req.Parameters[k] = v
 		}
 	}
 	err = s.claimed("snapshot "+r.GetName(), "CreateSnapshot", func() error {
 		return s.claimed(r.GetSourceVolumeId(), "CreateSnapshot", func() (err error) {
-			snap, err = s.backend.CreateSnapshot(ctx, r.GetName(), r.GetSourceVolumeId())
+			snap, err = s.backend.CreateSnapshot(ctx, req)
 			return err
 		})
 	})
@@ -54,6 +63,7 @@ func toSnapshot(s Snapshot) *csi.Snapshot {
 
 // DeleteSnapshot removes a snapshot.
 func (s *server) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	ctx = WithSecrets(ctx, r.GetSecrets())
 	if r.GetSnapshotId() == "" {
 		return nil, toStatus(required("snapshot_id"))
 	}
@@ -66,6 +76,7 @@ func (s *server) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotReques
 
 // ListSnapshots lists snapshots, of one volume, or one.
 func (s *server) ListSnapshots(ctx context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+	ctx = WithSecrets(ctx, r.GetSecrets())
 	p, err := checkPage(r.GetMaxEntries(), r.GetStartingToken())
 	if err != nil {
 		return nil, toStatus(err)

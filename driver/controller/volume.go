@@ -5,17 +5,20 @@ import (
 	"maps"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// CreateVolume makes an empty volume or one from a snapshot.
+// CreateVolume makes an empty volume, or one from a snapshot or a volume.
 func (s *server) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	ctx = WithSecrets(ctx, r.GetSecrets())
 	v, err := s.createVolume(ctx, r)
 	if err != nil {
 		return nil, toStatus(err)
 	}
 	out := toVolume(v)
-	if v.Snapshot != "" {
+	if v.Snapshot != "" || v.Source != "" {
 		out.ContentSource = r.GetVolumeContentSource()
 	}
 	return &csi.CreateVolumeResponse{Volume: out}, nil
@@ -25,13 +28,14 @@ func (s *server) createVolume(ctx context.Context, r *csi.CreateVolumeRequest) (
 	if err := checkName(r.GetName()); err != nil {
 		return v, err
 	}
-	if err := s.checkCapabilities(r.GetVolumeCapabilities()); err != nil {
+	access, err := s.accessOf(r.GetVolumeCapabilities())
+	if err != nil {
 		return v, err
 	}
-	if len(r.GetMutableParameters()) > 0 {
+	if len(r.GetMutableParameters()) > 0 && !s.can.Modify {
 		return v, Errorf(Invalid, "mutable_parameters: not supported")
 	}
-	req := CreateVolume{Name: r.GetName(), Parameters: r.GetParameters(),
+	req := CreateVolume{Name: r.GetName(), Parameters: r.GetParameters(), Mutable: r.GetMutableParameters(), Access: access,
 		Requisite: segments(r.GetAccessibilityRequirements().GetRequisite()),
 		Preferred: segments(r.GetAccessibilityRequirements().GetPreferred())}
 	if req.Bytes, req.MinBytes, req.LimitBytes, err = s.sizeOf(r.GetCapacityRange()); err != nil {
@@ -51,8 +55,15 @@ func (s *server) createVolume(ctx context.Context, r *csi.CreateVolumeRequest) (
 		if req.Snapshot = t.Snapshot.GetSnapshotId(); req.Snapshot == "" {
 			return v, required("volume_content_source.snapshot.snapshot_id")
 		}
+	case *csi.VolumeContentSource_Volume:
+		if !s.can.Clones {
+			return v, Errorf(Invalid, "volume_content_source: a volume as source is not supported, a snapshot is")
+		}
+		if req.Source = t.Volume.GetVolumeId(); req.Source == "" {
+			return v, required("volume_content_source.volume.volume_id")
+		}
 	default:
-		return v, Errorf(Invalid, "volume_content_source: a volume as source is not supported, a snapshot is")
+		return v, Errorf(Invalid, "volume_content_source.type: unknown, allowed: snapshot, volume")
 	}
 	release, err := s.inFlight.Claim("volume "+r.GetName(), "CreateVolume")
 	if err != nil {
@@ -91,6 +102,7 @@ func toVolume(v Volume) *csi.Volume {
 
 // DeleteVolume removes a volume.
 func (s *server) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	ctx = WithSecrets(ctx, r.GetSecrets())
 	if r.GetVolumeId() == "" {
 		return nil, toStatus(required("volume_id"))
 	}
@@ -113,6 +125,7 @@ func (s *server) claimed(subject, op string, f func() error) error {
 
 // ControllerPublishVolume attaches a volume to a node.
 func (s *server) ControllerPublishVolume(ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	ctx = WithSecrets(ctx, r.GetSecrets())
 	pc, err := s.publish(ctx, r)
 	if err != nil {
 		return nil, toStatus(err)
@@ -127,14 +140,15 @@ func (s *server) publish(ctx context.Context, r *csi.ControllerPublishVolumeRequ
 	case r.GetNodeId() == "":
 		return nil, required("node_id")
 	}
-	if err := s.checkCapability(r.GetVolumeCapability(), "volume_capability"); err != nil {
+	access, err := s.access(r.GetVolumeCapability(), "volume_capability")
+	if err != nil {
 		return nil, err
 	}
-	if r.GetReadonly() {
+	if r.GetReadonly() && !s.can.ReadOnly {
 		return nil, Errorf(Invalid, "readonly: not supported, PUBLISH_READONLY is not among the capabilities")
 	}
 	err = s.claimed(r.GetVolumeId(), "ControllerPublishVolume", func() (err error) {
-		pc, err = s.backend.Attach(ctx, r.GetVolumeId(), r.GetNodeId())
+		pc, err = s.backend.Attach(ctx, Attach{Volume: r.GetVolumeId(), Node: r.GetNodeId(), Access: access, ReadOnly: r.GetReadonly(), Context: r.GetVolumeContext()})
 		return err
 	})
 	return pc, err
@@ -143,6 +157,7 @@ func (s *server) publish(ctx context.Context, r *csi.ControllerPublishVolumeRequ
 // ControllerUnpublishVolume detaches a volume from a node, or from all when
 // the request names none.
 func (s *server) ControllerUnpublishVolume(ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	ctx = WithSecrets(ctx, r.GetSecrets())
 	if r.GetVolumeId() == "" {
 		return nil, toStatus(required("volume_id"))
 	}
@@ -158,6 +173,7 @@ func (s *server) ControllerUnpublishVolume(ctx context.Context, r *csi.Controlle
 // ControllerExpandVolume grows a volume. The node then grows what is on it,
 // where there is a file system.
 func (s *server) ControllerExpandVolume(ctx context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	ctx = WithSecrets(ctx, r.GetSecrets())
 	bytes, err := s.expand(ctx, r)
 	if err != nil {
 		return nil, toStatus(err)
@@ -176,7 +192,7 @@ func (s *server) expand(ctx context.Context, r *csi.ControllerExpandVolumeReques
 		return 0, required("capacity_range.required_bytes")
 	}
 	if c := r.GetVolumeCapability(); c != nil {
-		if err := s.checkCapability(c, "volume_capability"); err != nil {
+		if _, err := s.access(c, "volume_capability"); err != nil {
 			return 0, err
 		}
 	}
@@ -196,6 +212,7 @@ func (s *server) expand(ctx context.Context, r *csi.ControllerExpandVolumeReques
 
 // ValidateVolumeCapabilities confirms what a volume can do.
 func (s *server) ValidateVolumeCapabilities(ctx context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	ctx = WithSecrets(ctx, r.GetSecrets())
 	switch {
 	case r.GetVolumeId() == "":
 		return nil, toStatus(required("volume_id"))
@@ -206,10 +223,10 @@ func (s *server) ValidateVolumeCapabilities(ctx context.Context, r *csi.Validate
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	if err := s.checkCapabilities(r.GetVolumeCapabilities()); err != nil {
+	if _, err := s.accessOf(r.GetVolumeCapabilities()); err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
 	}
-	if len(r.GetMutableParameters()) > 0 {
+	if len(r.GetMutableParameters()) > 0 && !s.can.Modify {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: "mutable_parameters: not supported"}, nil
 	}
 	// A context may have more keys than ours: the provisioner adds its own.
@@ -224,6 +241,9 @@ func (s *server) ValidateVolumeCapabilities(ctx context.Context, r *csi.Validate
 
 // ControllerGetVolume returns a volume and the nodes that hold it.
 func (s *server) ControllerGetVolume(ctx context.Context, r *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+	if !s.can.Nodes {
+		return nil, unable("GET_VOLUME")
+	}
 	if r.GetVolumeId() == "" {
 		return nil, toStatus(required("volume_id"))
 	}
@@ -250,46 +270,87 @@ func (s *server) ListVolumes(ctx context.Context, r *csi.ListVolumesRequest) (*c
 	}
 	out := &csi.ListVolumesResponse{NextToken: next}
 	for _, v := range vs {
-		out.Entries = append(out.Entries, &csi.ListVolumesResponse_Entry{Volume: toVolume(v),
-			Status: &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: v.Nodes}})
+		e := &csi.ListVolumesResponse_Entry{Volume: toVolume(v)}
+		if s.can.Nodes {
+			e.Status = &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: v.Nodes}
+		}
+		out.Entries = append(out.Entries, e)
 	}
 	return out, nil
 }
 
 // GetCapacity returns the space for new volumes.
 func (s *server) GetCapacity(ctx context.Context, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	if caps := r.GetVolumeCapabilities(); len(caps) > 0 && s.checkCapabilities(caps) != nil {
-		// No storage satisfies them.
-		return &csi.GetCapacityResponse{}, nil
+	if !s.can.Capacity {
+		return nil, unable("GET_CAPACITY")
+	}
+	if caps := r.GetVolumeCapabilities(); len(caps) > 0 {
+		if _, err := s.accessOf(caps); err != nil {
+			// No storage satisfies them.
+			return &csi.GetCapacityResponse{}, nil
+		}
 	}
 	c, err := s.backend.Capacity(ctx, r.GetParameters(), r.GetAccessibleTopology().GetSegments())
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	out := &csi.GetCapacityResponse{AvailableCapacity: c.Available, MinimumVolumeSize: wrapperspb.Int64(s.cfg.Granularity)}
+	out := &csi.GetCapacityResponse{AvailableCapacity: c.Available, MinimumVolumeSize: wrapperspb.Int64(s.cfg.MinBytes)}
 	if c.MaxVolume > 0 {
 		out.MaximumVolumeSize = wrapperspb.Int64(min(c.MaxVolume, s.cfg.MaxBytes))
 	}
 	return out, nil
 }
 
-// ControllerGetCapabilities lists what the service does.
+// unable says that the service lacks a capability.
+func unable(capability string) error {
+	return status.Error(codes.Unimplemented, capability+" is not among the capabilities")
+}
+
+// ControllerModifyVolume changes parameters of a volume.
+func (s *server) ControllerModifyVolume(ctx context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	m, ok := s.backend.(Modifier)
+	if !ok || !s.can.Modify {
+		return nil, unable("MODIFY_VOLUME")
+	}
+	if r.GetVolumeId() == "" {
+		return nil, toStatus(required("volume_id"))
+	}
+	ctx = WithSecrets(ctx, r.GetSecrets())
+	err := s.claimed(r.GetVolumeId(), "ControllerModifyVolume", func() error {
+		return m.ModifyVolume(ctx, r.GetVolumeId(), r.GetMutableParameters())
+	})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &csi.ControllerModifyVolumeResponse{}, nil
+}
+
+// ControllerGetCapabilities lists what the service does with this backend.
 func (s *server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	out := &csi.ControllerGetCapabilitiesResponse{}
-	for _, t := range []csi.ControllerServiceCapability_RPC_Type{
-		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
-		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
-		csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
-		csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
-		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
-		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
-		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
-		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
-		csi.ControllerServiceCapability_RPC_GET_VOLUME,
-		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	for _, c := range []struct {
+		has bool
+		t   csi.ControllerServiceCapability_RPC_Type
+	}{
+		{true, csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME},
+		{true, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME},
+		{true, csi.ControllerServiceCapability_RPC_LIST_VOLUMES},
+		{s.can.Nodes, csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES},
+		{s.can.Capacity, csi.ControllerServiceCapability_RPC_GET_CAPACITY},
+		{true, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT},
+		{true, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS},
+		{s.can.Clones, csi.ControllerServiceCapability_RPC_CLONE_VOLUME},
+		{s.can.ReadOnly, csi.ControllerServiceCapability_RPC_PUBLISH_READONLY},
+		{true, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME},
+		{s.can.Nodes, csi.ControllerServiceCapability_RPC_GET_VOLUME},
+		{s.can.Modify, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME},
+		{true, csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER},
 	} {
+		if !c.has {
+			continue
+		}
 		out.Capabilities = append(out.Capabilities, &csi.ControllerServiceCapability{
-			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}})
+			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: c.t}}})
 	}
 	return out, nil
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // Attach implements controller.Backend. The node id is the VM's BIOS uuid.
-func (b *Backend) Attach(ctx context.Context, volume, node string) (_ map[string]string, err error) {
+func (b *Backend) Attach(ctx context.Context, r controller.Attach) (_ map[string]string, err error) {
+	volume, node := r.Volume, r.Node
 	ctx, leave := b.enter(ctx)
 	defer leave()
 	defer b.metrics.observeCSI("attach-volume", time.Now(), &err)

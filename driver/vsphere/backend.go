@@ -75,6 +75,13 @@ type Backend struct {
 
 var _ controller.Backend = (*Backend)(nil)
 
+// abilities: CNS restores snapshots only, attaches a disk writable and to one
+// VM, and has nothing that can be changed later.
+var abilities = controller.Abilities{Nodes: true, Capacity: true}
+
+// Abilities implements controller.Backend.
+func (b *Backend) Abilities() controller.Abilities { return abilities }
+
 // New returns a backend. It doesn't need the vCenter: the first call logs in.
 // The backend ends with ctx or Close, whichever is first.
 //

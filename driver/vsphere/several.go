@@ -454,8 +454,12 @@ func (s *several) Volumes(ctx context.Context, p controller.Page) ([]controller.
 	})
 }
 
+// Abilities implements controller.Backend.
+func (s *several) Abilities() controller.Abilities { return abilities }
+
 // Attach implements controller.Backend.
-func (s *several) Attach(ctx context.Context, volume, node string) (map[string]string, error) {
+func (s *several) Attach(ctx context.Context, r controller.Attach) (map[string]string, error) {
+	volume := r.Volume
 	b, err := s.home(ctx, volume)
 	switch {
 	case err != nil:
@@ -463,7 +467,7 @@ func (s *several) Attach(ctx context.Context, volume, node string) (map[string]s
 	case b == nil:
 		return nil, notFound(volume)
 	}
-	m, err := b.Attach(ctx, volume, node)
+	m, err := b.Attach(ctx, r)
 	if controller.KindOf(err) == controller.NotFound {
 		s.remember(volume, nil)
 		return nil, controller.Errorf(controller.NotFound, "vCenter %s, where volume %s lies: %w", b.conf().VCenter.Host, volume, err)
@@ -497,7 +501,8 @@ func (s *several) Expand(ctx context.Context, volume string, size int64) (int64,
 }
 
 // CreateSnapshot implements controller.Backend.
-func (s *several) CreateSnapshot(ctx context.Context, name, volume string) (controller.Snapshot, error) {
+func (s *several) CreateSnapshot(ctx context.Context, r controller.CreateSnapshot) (controller.Snapshot, error) {
+	volume := r.Volume
 	b, err := s.home(ctx, volume)
 	switch {
 	case err != nil:
@@ -505,7 +510,7 @@ func (s *several) CreateSnapshot(ctx context.Context, name, volume string) (cont
 	case b == nil:
 		return controller.Snapshot{}, controller.Errorf(controller.NotFound, "source volume %q doesn't exist", volume)
 	}
-	return b.CreateSnapshot(ctx, name, volume)
+	return b.CreateSnapshot(ctx, r)
 }
 
 // DeleteSnapshot implements controller.Backend.

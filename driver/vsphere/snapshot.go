@@ -97,7 +97,8 @@ func (b *Backend) snapshotPage(ctx context.Context, specs []cnstypes.CnsSnapshot
 }
 
 // CreateSnapshot implements controller.Backend.
-func (b *Backend) CreateSnapshot(ctx context.Context, name, volume string) (_ controller.Snapshot, err error) {
+func (b *Backend) CreateSnapshot(ctx context.Context, r controller.CreateSnapshot) (_ controller.Snapshot, err error) {
+	name, volume := r.Name, r.Volume
 	ctx, leave := b.enter(ctx)
 	defer leave()
 	defer b.metrics.observeCSI("create-snapshot", time.Now(), &err)
