@@ -99,7 +99,7 @@ func nodeObjectDeleted(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Create(ctx, pod("app", b, c)) },
 		func() error { _, err := l.Running(ctx, "app"); return err },
 		func() error {
-			if n := len(l.Ledger.Entries(ledger.OnHop(ledger.VCenter, "CnsDetachVolume"))); n == 0 {
+			if n := len(l.Ledger.Entries(ledger.OnHop(l.StorageHop(), l.Operations().Detach))); n == 0 {
 				return fmt.Errorf("the volume was never detached from the VM of %s: %w", a, errUnexpected)
 			}
 			return nil

@@ -84,7 +84,7 @@ func volumeNamed(pv string) func(*corev1.PersistentVolumeClaim) {
 
 // volume is a PersistentVolume that an administrator makes for a volume that
 // is there already; it is retained.
-func volume(name, handle, size string) *corev1.PersistentVolume {
+func volume(l *sim.Lab, name, handle, size string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{
@@ -92,7 +92,7 @@ func volume(name, handle, size string) *corev1.PersistentVolume {
 			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: sim.DriverName, VolumeHandle: handle, FSType: "ext4"}},
+				Driver: l.DriverName(), VolumeHandle: handle, FSType: "ext4"}},
 		},
 	}
 }

@@ -19,6 +19,7 @@ func init() {
 	})
 	register(Scenario{
 		Name:     "datastore-maintenance",
+		Backends: []string{sim.VSphere},
 		Text:     "no datastore takes a volume: the claim waits with the reason as an event, volumes that are there stay in use, and the claim is served afterwards",
 		Labels:   []string{"provision", "fault"},
 		Flow:     maintenance,
@@ -34,7 +35,7 @@ func init() {
 func outage(l *sim.Lab) (end func()) {
 	var rules []*fault.Armed
 	for _, p := range []fault.Phase{fault.Before, fault.After} {
-		rules = append(rules, l.Inject(fault.Rule{Name: "the vCenter is out of reach", Hop: ledger.VCenter, Phase: p, Do: fault.Drop(), MayNotFire: true,
+		rules = append(rules, l.Inject(fault.Rule{Name: "the backend is out of reach", Hop: l.StorageHop(), Phase: p, Do: fault.Drop(), MayNotFire: true,
 			Match: func(c fault.Call) bool { return c.Component == "driver-controller" }}))
 	}
 	return func() {
@@ -60,7 +61,7 @@ func unreachable(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Write(ctx, "moves", "/there/a", "before the move") },
 		// The outage begins when a volume has just been made and nobody knows.
 		func() error {
-			l.Inject(fault.Rule{Name: "the outage begins", Hop: ledger.VCenter, Op: "CnsCreateVolume", Phase: fault.After, Nth: 1,
+			l.Inject(fault.Rule{Name: "the outage begins", Hop: l.StorageHop(), Op: l.Operations().Create, Phase: fault.After, Nth: 1,
 				Do: fault.Func("the outage begins", func(context.Context, fault.Call) error { end = outage(l); return fault.ErrDrop })})
 			return l.Create(ctx, later)
 		},

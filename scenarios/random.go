@@ -38,7 +38,7 @@ func randomUsers(ctx context.Context, l *sim.Lab) error {
 	var rules []*fault.Armed
 	for _, r := range []fault.Rule{
 		{Name: "CSI replies are lost", Hop: ledger.CSI, Probability: 0.03},
-		{Name: "vCenter replies are lost", Hop: ledger.VCenter, Probability: 0.02, Match: func(c fault.Call) bool { return !waits[c.Op] && c.Component == "driver-controller" }},
+		{Name: "replies of the backend are lost", Hop: l.StorageHop(), Probability: 0.02, Match: func(c fault.Call) bool { return !waits[c.Op] && c.Component == "driver-controller" }},
 	} {
 		r.Phase, r.Do, r.MayNotFire = fault.After, fault.Drop(), true
 		rules = append(rules, l.Inject(r))
@@ -95,7 +95,7 @@ func havoc(ctx context.Context, l *sim.Lab, r *rand.Rand) (n int) {
 		if v := victims[r.IntN(len(victims))]; v != "" {
 			l.Crash(v)
 		} else {
-			l.VCenter().KillSessions()
+			l.KillSessions()
 		}
 	}
 }

@@ -19,6 +19,8 @@ type Scenario struct {
 	Text string
 	// Labels select scenarios by flow, e.g. "attach", "snapshot", "fault".
 	Labels []string
+	// Backends are those that it makes sense for; none means all.
+	Backends []string
 	// Options adapts the lab; nil takes the default one.
 	Options func(*sim.Options)
 	// Replay is how the command line selects it; "" is by its name.
@@ -52,6 +54,11 @@ func register(s Scenario) {
 		panic(fmt.Sprintf("scenario %s is registered twice", s.Name))
 	}
 	all = append(all, s)
+}
+
+// fits says whether the scenario makes sense on a backend.
+func (s Scenario) fits(backend string) bool {
+	return len(s.Backends) == 0 || slices.Contains(s.Backends, backend)
 }
 
 // All lists the scenarios by name.

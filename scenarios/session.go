@@ -6,13 +6,12 @@ import (
 
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault"
-	"github.com/csilab/csilab/sim/ledger"
 )
 
 func init() {
 	register(Scenario{
 		Name:          "session-lost",
-		Text:          "the vCenter ends all sessions in the middle of each operation, then its password is changed: the driver logs in again and finds what it had begun",
+		Text:          "the backend ends all sessions in the middle of each operation, then its password is changed: the driver logs in again and finds what it had begun",
 		Labels:        []string{"session", "attach", "fault"},
 		Flow:          sessionLost,
 		Mutation:      "a provisioner that gives each attempt a new name, so that a retry can't find what was begun before the password changed",
@@ -24,12 +23,16 @@ func sessionLost(ctx context.Context, l *sim.Lab) error {
 	// endAt ends all sessions once an operation is committed, before its
 	// caller hears of it.
 	endAt := func(op string) *fault.Armed {
-		return l.Inject(fault.Rule{Name: "sessions end at " + op, Hop: ledger.VCenter, Op: op, Phase: fault.After, Nth: 1,
-			Do: fault.Func("end all sessions", func(context.Context, fault.Call) error { l.VCenter().KillSessions(); return nil })})
+		return l.Inject(fault.Rule{Name: "sessions end at " + op, Hop: l.StorageHop(), Op: op, Phase: fault.After, Nth: 1,
+			Do: fault.Func("end all sessions", func(context.Context, fault.Call) error { l.KillSessions(); return nil })})
 	}
-	rotate := fault.Func("change the password", func(context.Context, fault.Call) error { l.RotatePassword("changed"); return nil })
+	rotate := fault.Func("change the password", func(ctx context.Context, _ fault.Call) error { return l.RotatePassword(ctx, "changed") })
 	first, second := claim("first", "fast", "64Mi"), claim("second", "fast", "64Mi")
-	rules := []*fault.Armed{endAt("CnsCreateVolume"), endAt("CnsAttachVolume"), endAt("CnsDetachVolume"), endAt("CnsDeleteVolume"), endAt("CnsCreateSnapshots")}
+	var rules []*fault.Armed
+	on := l.Operations()
+	for _, op := range []string{on.Create, on.Attach, on.Detach, on.Delete, on.Snapshot} {
+		rules = append(rules, endAt(op))
+	}
 	var changed *fault.Armed
 	return steps(
 		func() error { return l.Create(ctx, first, pod("app", "", first)) },
@@ -39,7 +42,7 @@ func sessionLost(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Check(ctx) },
 
 		func() error {
-			changed = l.Inject(fault.Rule{Name: "the password changes", Hop: ledger.VCenter, Op: "CnsCreateVolume", Phase: fault.After, Nth: 1, Do: rotate})
+			changed = l.Inject(fault.Rule{Name: "the password changes", Hop: l.StorageHop(), Op: on.Create, Phase: fault.After, Nth: 1, Do: rotate})
 			return l.Create(ctx, second)
 		},
 		func() error { return l.HasEvent(ctx, second, "ProvisioningFailed", "login") },
@@ -73,7 +76,7 @@ func sessionLost(ctx context.Context, l *sim.Lab) error {
 // backendVolumes fails at once where a volume was made twice: that it is
 // nobody's is an invariant of a quiet lab only.
 func backendVolumes(l *sim.Lab, want int) error {
-	if n := len(l.VCenter().Volumes()); n != want {
+	if n := l.BackendVolumes(); n != want {
 		return fmt.Errorf("the backend has %d volumes for %d claims: %w", n, want, errUnexpected)
 	}
 	return nil

@@ -50,7 +50,7 @@ func contentOf(l *sim.Lab, s *snapshotv1.VolumeSnapshot) (*snapshotv1.VolumeSnap
 }
 
 func snapshotRetained(ctx context.Context, l *sim.Lab) error {
-	class := &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "keep"}, Driver: sim.DriverName, DeletionPolicy: snapshotv1.VolumeSnapshotContentRetain}
+	class := &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "keep"}, Driver: l.DriverName(), DeletionPolicy: snapshotv1.VolumeSnapshotContentRetain}
 	src := claim("source", "fast", "64Mi")
 	var content *snapshotv1.VolumeSnapshotContent
 	id := ""
@@ -81,7 +81,7 @@ func snapshotRetained(ctx context.Context, l *sim.Lab) error {
 			name := "by-hand"
 			return l.Create(ctx,
 				&snapshotv1.VolumeSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: snapshotv1.VolumeSnapshotContentSpec{
-					Driver: sim.DriverName, DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
+					Driver: l.DriverName(), DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
 					Source:            snapshotv1.VolumeSnapshotContentSource{SnapshotHandle: &id},
 					VolumeSnapshotRef: corev1.ObjectReference{Namespace: sim.Namespace, Name: "again"}}},
 				&snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: sim.Namespace, Name: "again"}, Spec: snapshotv1.VolumeSnapshotSpec{
@@ -161,7 +161,7 @@ func snapshotsBlock(ctx context.Context, l *sim.Lab) error {
 		func() error { return noteEvent(l, "deletion", mustVolume(l, pv), "VolumeFailedDelete") },
 		func() error { return stillThere(l, id) },
 		func() error { return l.DeleteSnapshot(ctx, "two") },
-		func() error { return l.Gone(ctx, volume(pv, id, "128Mi")) },
+		func() error { return l.Gone(ctx, volume(l, pv, id, "128Mi")) },
 		func() error { return l.Empty(ctx) },
 	)
 }
@@ -171,7 +171,7 @@ func snapshotsBlock(ctx context.Context, l *sim.Lab) error {
 func mustVolume(l *sim.Lab, name string) *corev1.PersistentVolume {
 	pv, err := l.Volume(name)
 	if err != nil {
-		return volume(name, "gone", "1Mi")
+		return volume(l, name, "gone", "1Mi")
 	}
 	return pv
 }

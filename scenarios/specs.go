@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -115,6 +116,10 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 			}
 		}
 	}()
+	if !s.fits(opts.Backend) {
+		res.Class, res.Reason = Skipped, fmt.Sprintf("it is about %s", strings.Join(s.Backends, " and "))
+		return res
+	}
 	if misfit {
 		res.Class, res.Reason = Skipped, "it needs a lab of its own shape"
 		return res
@@ -150,7 +155,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 			return err
 		}
 		if !s.NoClasses {
-			if err := lab.Apply(ctx, fixtures.Manifest("classes")); err != nil {
+			if err := lab.Apply(ctx, fixtures.Manifest(lab.Classes())); err != nil {
 				return err
 			}
 		}
@@ -214,7 +219,7 @@ func classify(ctx context.Context, err error) (Class, string) {
 func Specs(cfg Config) (stop func()) {
 	var selected []Scenario
 	for _, s := range All() {
-		if cfg.selects(s) {
+		if cfg.selects(s) && s.fits(cfg.Options.WithDefaults().Backend) {
 			selected = append(selected, s)
 		}
 	}

@@ -23,14 +23,14 @@ import (
 func init() {
 	register(Scenario{
 		Name:   "reply-lost-on-every-controller-call",
-		Text:   "the reply of each controller call of a life is lost after its commit, and of each vCenter call that the driver makes for it; nothing is done twice or forgotten",
+		Text:   "the reply of each controller call of a life is lost after its commit, and of each call to the backend that the driver makes for it; nothing is done twice or forgotten",
 		Labels: []string{"fault", "sweep", "lost-reply"},
 		Sweep: func(ctx context.Context, opts sim.Options, rep Report) error {
 			return sweep(ctx, opts, rep, sweepPlan{
 				calls: func(e ledger.Entry) bool {
 					// A task has no reply of its own: its end is read with the waits.
 					return e.Hop == ledger.CSI && strings.HasPrefix(e.Component, "csi-") ||
-						e.Hop == ledger.VCenter && !waits[e.Op] && !strings.HasPrefix(e.Op, "task:")
+						storage[e.Hop] && !waits[e.Op] && !strings.HasPrefix(e.Op, "task:")
 				},
 				phases: func(ledger.Entry) []fault.Phase { return after },
 				action: func(ledger.Entry) fault.Action { return fault.Drop() },
@@ -49,7 +49,7 @@ func init() {
 					switch e.Hop {
 					case ledger.CSI:
 						return true
-					case ledger.VCenter:
+					case ledger.VCenter, ledger.CSP:
 						return !waits[e.Op]
 					case ledger.Host:
 						return strings.HasPrefix(e.Component, "driver")
@@ -110,6 +110,10 @@ func newNames(o *sim.Options) {
 // waits are calls that only wait or read in the background; the driver makes
 // them at times of its own.
 var waits = map[string]bool{"WaitForUpdatesEx": true, "CancelWaitForUpdates": true}
+
+// storage are the hops between drivers and their backends, and between the
+// parts of a backend.
+var storage = map[ledger.Hop]bool{ledger.VCenter: true, ledger.CSP: true, ledger.WSAPI: true}
 
 var after = []fault.Phase{fault.After}
 
@@ -249,7 +253,7 @@ func ready(ctx context.Context, opts sim.Options) (*sim.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(lab.NodesReady(ctx), lab.Apply(ctx, fixtures.Manifest("classes"))); err != nil {
+	if err := errors.Join(lab.NodesReady(ctx), lab.Apply(ctx, fixtures.Manifest(lab.Classes()))); err != nil {
 		return nil, errors.Join(err, lab.Close())
 	}
 	return lab, nil

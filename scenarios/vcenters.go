@@ -17,6 +17,7 @@ func init() {
 		Name:     "two-vcenters",
 		Text:     "each zone has a vCenter of its own: volumes are made where their pods run and stay there with snapshots and restores; while one vCenter is away the other's volumes work, and nothing of its own counts as gone",
 		Labels:   []string{"provision", "topology", "snapshot", "fault", "vcenters"},
+		Backends: []string{sim.VSphere},
 		Options:  twoVCenters,
 		Flow:     onTwoVCenters,
 		Mutation: "a DeleteVolume that answers OK although the vCenter of the volume is away",

@@ -97,7 +97,7 @@ func (l *Lab) fenced(node string) bool {
 
 // leftDirs lists staging directories that are still there.
 func (n *Node) leftDirs() (left []string) {
-	for _, dir := range []string{kubeletRoot + "/plugins/kubernetes.io/csi/" + DriverName, kubeletRoot + "/plugins/kubernetes.io/csi/volumeDevices"} {
+	for _, dir := range []string{kubeletRoot + "/plugins/kubernetes.io/csi/" + n.lab.DriverName(), kubeletRoot + "/plugins/kubernetes.io/csi/volumeDevices"} {
 		es, _ := n.host.ReadDir(dir)
 		for _, e := range es {
 			// staging and publish are roots that kubelet keeps.

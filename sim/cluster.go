@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/driver/record"
-	"github.com/csilab/csilab/driver/vsphere"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/hop"
 	"github.com/csilab/csilab/sim/kube"
@@ -33,9 +31,14 @@ func (l *Lab) createBasics(ctx context.Context) error {
 	if err := admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}); err != nil {
 		return err
 	}
-	if err := admin.Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: DriverName},
+	if err := admin.Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: l.DriverName()},
 		Spec: storagev1.CSIDriverSpec{AttachRequired: &yes, PodInfoOnMount: &no, FSGroupPolicy: &policy}}); err != nil {
 		return err
+	}
+	for _, o := range l.backend.objects() {
+		if err := admin.Create(ctx, o); err != nil {
+			return err
+		}
 	}
 	for _, n := range l.nodes {
 		labels := map[string]string{corev1.LabelHostname: n.Name}
@@ -47,7 +50,7 @@ func (l *Lab) createBasics(ctx context.Context) error {
 		}
 		if err := admin.Create(ctx, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
-			Spec:       corev1.NodeSpec{ProviderID: "vsphere://" + n.uuid},
+			Spec:       corev1.NodeSpec{ProviderID: l.backend.providerID(n)},
 			Status: corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")},
 				Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}},
 		}); err != nil {
@@ -78,7 +81,7 @@ func (l *Lab) startControlPlane() error {
 		Dial: func(component string) (sidecars.Conn, error) {
 			return hop.Dial(hop.Config{Network: l.net, Endpoint: l.controllerSocket(), Hop: ledger.CSI, Component: component, In: l.in, Alter: l.opts.AlterCSI})
 		},
-		DriverName: DriverName, Set: set, Log: l.log,
+		DriverName: l.DriverName(), Set: set, Log: l.log,
 	})
 	if err != nil {
 		return err
@@ -98,23 +101,17 @@ func (l *Lab) controllerSocket() string {
 // startController starts the driver's controller service.
 func (l *Lab) startController() {
 	l.supervise("driver-controller", func() (*incarnation, error) {
-		conf, err := vsphere.ParseConfig([]byte(l.conf()), nil)
-		if err != nil {
-			return nil, fmt.Errorf("the vCenter's own configuration: %w", err)
-		}
-		if l.opts.Bubble {
-			conf.VCenter.Scheme = "http" // TLS has nothing to protect in memory
-			for i := range conf.Others {
-				conf.Others[i].Scheme = "http"
-			}
-		}
 		fn := transport.NewFenced(l.net)
 		records := &fencedRecords{Store: l.records}
-		d, err := driver.New(driver.Config{
-			Mode: driver.Controller, Endpoint: "unix://" + l.controllerSocket(), Version: "lab", VSphere: &conf,
+		cfg := driver.Config{
+			Mode: driver.Controller, Endpoint: "unix://" + l.controllerSocket(), Version: "lab",
 			Dial: fn.DialContext, Listen: fn.Listen, Records: records, StopTimeout: time.Second,
 			Log: l.log.With("component", "driver-controller"),
-		})
+		}
+		if err := l.backend.controller(&cfg); err != nil {
+			return nil, err
+		}
+		d, err := driver.New(cfg)
 		if err != nil {
 			return nil, err
 		}

@@ -10,9 +10,11 @@ import (
 // hardware plugs the vCenter's virtual disks into the nodes.
 type hardware struct{ l *Lab }
 
-func (h hardware) node(vmUUID string) *Node {
-	for _, n := range h.l.nodes {
-		if n.uuid == vmUUID {
+func (h hardware) node(vmUUID string) *Node { return h.l.nodeByUUID(vmUUID) }
+
+func (l *Lab) nodeByUUID(uuid string) *Node {
+	for _, n := range l.nodes {
+		if n.uuid == uuid {
 			return n
 		}
 	}

@@ -85,7 +85,7 @@ func (l *Lab) Space(ctx context.Context, pod, mountPath string) (kubeletsim.Usag
 // Registered says whether a node's CSINode object has the driver.
 func (l *Lab) Registered(node string) bool {
 	cn, err := store.Get[storagev1.CSINode](l.user, "", node)
-	return err == nil && slices.ContainsFunc(cn.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == DriverName })
+	return err == nil && slices.ContainsFunc(cn.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == l.DriverName() })
 }
 
 // Restarted waits until a component was started more often than before.

@@ -26,7 +26,8 @@ func (l *Lab) VolumeID(pvc string) string {
 	return pv.Spec.CSI.VolumeHandle
 }
 
-// BackendSize waits until the backend's volume of a claim has exactly the size.
+// BackendSize waits until the backend's volume of a claim has exactly the size,
+// as the backend rounds it.
 func (l *Lab) BackendSize(ctx context.Context, pvc, size string) error {
 	q, err := resource.ParseQuantity(size)
 	if err != nil {
@@ -34,9 +35,9 @@ func (l *Lab) BackendSize(ctx context.Context, pvc, size string) error {
 	}
 	id := l.VolumeID(pvc)
 	return l.poll(ctx, fmt.Sprintf("the volume of %s has %s on the backend", pvc, size), func() (string, bool) {
-		for _, v := range l.volumes() {
-			if v.ID == id {
-				return fmt.Sprintf("it has %d MiB", v.CapacityMB), v.CapacityMB<<20 == q.Value()
+		for _, v := range l.backend.volumes() {
+			if v.id == id {
+				return fmt.Sprintf("it has %d bytes", v.bytes), v.bytes == l.rounded(q.Value())
 			}
 		}
 		return "there is none", false
@@ -125,7 +126,7 @@ func (l *Lab) VolumeZone(pvc string) (string, error) {
 	}
 	for _, t := range pv.Spec.NodeAffinity.Required.NodeSelectorTerms {
 		for _, e := range t.MatchExpressions {
-			if e.Key == "topology.csi.vmware.com/k8s-zone" && len(e.Values) == 1 {
+			if e.Key == l.facts().zone && len(e.Values) == 1 {
 				return e.Values[0], nil
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/fault"
@@ -31,7 +32,7 @@ const kubeletRoot = "/var/lib/kubelet"
 // stagingPath is where a kubelet has a volume staged (kubernetes v1.37.2
 // pkg/volume/csi/csi_attacher.go, makeDeviceMountPath).
 func stagingPath(volumeID string) string {
-	return fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", kubeletRoot, sim.DriverName, sha256.Sum256([]byte(volumeID)))
+	return fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", kubeletRoot, driver.Name, sha256.Sum256([]byte(volumeID)))
 }
 
 // podPath is where a pod's volume is mounted on its node.
@@ -117,7 +118,7 @@ func TestBrokenLabs(t *testing.T) {
 		{"a left-over VolumeAttachment", "I10", true, func(ctx context.Context, t *testing.T, lab *sim.Lab) {
 			pv := "no-such"
 			must(t, lab.Client().Create(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "csi-left"},
-				Spec: storagev1.VolumeAttachmentSpec{Attacher: sim.DriverName, NodeName: "node-2", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}))
+				Spec: storagev1.VolumeAttachmentSpec{Attacher: driver.Name, NodeName: "node-2", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}))
 		}},
 	} {
 		t.Run(tc.id+" "+tc.name, func(t *testing.T) {

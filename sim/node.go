@@ -11,32 +11,26 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/driver/node"
 	"github.com/csilab/csilab/kubeletsim"
 	"github.com/csilab/csilab/kubeletsim/registrar"
 	"github.com/csilab/csilab/sim/host"
+	"github.com/csilab/csilab/sim/kube/store"
 	"github.com/csilab/csilab/sim/transport"
-	"github.com/csilab/csilab/sim/vcenter"
 )
 
-const (
-	kubeletRoot  = "/var/lib/kubelet"
-	pluginDir    = kubeletRoot + "/plugins/" + DriverName
-	csiSocket    = pluginDir + "/csi.sock"
-	topologyFile = pluginDir + "/topology"
-	regSocket    = kubeletRoot + "/plugins_registry/" + DriverName + "-reg.sock"
-)
+const kubeletRoot = "/var/lib/kubelet"
 
-// Node is a node of a lab: a VM with an operating system, a kubelet, a
+// Node is a node of a lab: a machine with an operating system, a kubelet, a
 // registrar and the driver's node service.
 type Node struct {
 	Name, Zone, Region string
 
 	lab     *Lab
-	vc      *vcenter.VCenter // that has its VM
-	uuid    string
+	uuid    string // of the machine
 	host    host.Host
 	net     transport.Network
 	watcher transport.Watcher
@@ -46,21 +40,22 @@ type Node struct {
 	kubelet   *kubeletsim.Kubelet
 	changed   chan struct{} // closed when kubelet changes
 	off       bool
-	forgotten bool // its leftovers are nobody's business any more
+	forgotten bool   // its leftovers are nobody's business any more
+	id        string // CSI's, once it is known
 }
 
-func (l *Lab) newNode(ctx context.Context, p placed, i int) (*Node, error) {
-	name := p.name
-	n := &Node{Name: name, lab: l, vc: p.vc, uuid: p.vc.VMUUID(name), images: map[string]plugged{}, changed: make(chan struct{})}
-	n.Zone, n.Region = p.vc.Topology(name)
+func (l *Lab) newNode(ctx context.Context, m machine, i int) (*Node, error) {
+	name := m.name
+	n := &Node{Name: name, Zone: m.zone, Region: m.region, lab: l, uuid: m.uuid, images: map[string]plugged{}, changed: make(chan struct{})}
+	memory := host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: m.bios, Log: l.log}
 	switch {
 	case l.opts.Bubble:
-		m := transport.NewMemory()
-		n.net, n.watcher = m, m
-		n.host = host.NewMemory(host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: n.uuid, Log: l.log})
+		t := transport.NewMemory()
+		n.net, n.watcher = t, t
+		n.host = host.NewMemory(memory)
 	case l.opts.Host == "real":
 		dir := filepath.Join(l.dir.path, fmt.Sprintf("n%d", i+1))
-		h, sockets, err := l.newRealHost(ctx, n, dir)
+		h, sockets, err := l.newRealHost(ctx, m, dir)
 		if err != nil {
 			return nil, err
 		}
@@ -70,10 +65,10 @@ func (l *Lab) newNode(ctx context.Context, p placed, i int) (*Node, error) {
 	default:
 		w := transport.Wall{From: kubeletRoot, To: filepath.Join(l.dir.path, fmt.Sprintf("n%d", i+1))}
 		n.net, n.watcher = w, kubeletsim.PluginWatcher{Wall: w}
-		n.host = host.NewMemory(host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: n.uuid, Log: l.log})
+		n.host = host.NewMemory(memory)
 	}
 	// The driver's manifest has it as a hostPath of type DirectoryOrCreate.
-	if err := n.host.MkdirAll(pluginDir, 0o750); err != nil {
+	if err := n.host.MkdirAll(l.plugin().dir, 0o750); err != nil {
 		return n, err
 	}
 	return n, n.writeTopology()
@@ -91,7 +86,7 @@ func (n *Node) writeTopology() error {
 			fmt.Fprintf(&b, "topology.csi.vmware.com/%s=%q\n", t[0], t[1])
 		}
 	}
-	return n.host.WriteFile(topologyFile, []byte(b.String()), 0o644)
+	return n.host.WriteFile(n.lab.plugin().topology, []byte(b.String()), 0o644)
 }
 
 // start starts kubelet, registrar and driver under supervision.
@@ -162,15 +157,16 @@ func (n *Node) agent(ctx context.Context) (*kubeletsim.Kubelet, error) {
 
 func (n *Node) driverConfig() driver.Config {
 	c := driver.Config{
-		Mode: driver.Node, Endpoint: "unix://" + csiSocket, NodeName: n.Name, Version: "lab",
+		Mode: driver.Node, Endpoint: "unix://" + n.lab.plugin().socket, NodeName: n.Name, Version: "lab",
 		MaxVolumesPerNode: n.lab.opts.MaxVolumesPerNode, StopTimeout: time.Second, Log: n.lab.log.With("component", "driver@"+n.Name),
 	}
 	if n.lab.opts.Timers == "fast" {
 		c.DeviceWait = 3 * time.Second
 	}
 	if n.Zone != "" || n.Region != "" {
-		c.TopologyFile = topologyFile
+		c.TopologyFile = n.lab.plugin().topology
 	}
+	n.lab.backend.node(n, &c)
 	return c
 }
 
@@ -226,7 +222,7 @@ func (n *Node) spawnRegistrar() (*incarnation, error) {
 		fence: fn.Fence,
 		run: func(ctx context.Context) error {
 			return registrar.Serve(ctx, registrar.Config{
-				Endpoint: csiSocket, Path: regSocket, Network: fn, In: n.lab.in, Node: n.Name, Log: n.lab.log,
+				Endpoint: n.lab.plugin().socket, Path: n.lab.plugin().registration, Network: fn, In: n.lab.in, Node: n.Name, Log: n.lab.log,
 			})
 		},
 	}, nil
@@ -390,13 +386,13 @@ func (l *Lab) PowerOff(_ context.Context, node string) error {
 	if err := n.host.PowerOff(); err != nil {
 		return err
 	}
-	return n.vc.PowerOff(node)
+	return l.backend.powerOff(n)
 }
 
 // PowerOn boots a node again.
 func (l *Lab) PowerOn(_ context.Context, node string) error {
 	n := l.node(node)
-	if err := n.vc.PowerOn(node); err != nil {
+	if err := l.backend.powerOn(n); err != nil {
 		return err
 	}
 	if err := n.host.PowerOn(); err != nil {
@@ -414,8 +410,8 @@ func (l *Lab) PowerOn(_ context.Context, node string) error {
 	return n.writeTopology()
 }
 
-// DestroyVM deletes a node's VM: power, memory and hardware are gone; the
-// volumes stay in CNS.
+// DestroyVM deletes a node's machine: power, memory and hardware are gone; the
+// volumes stay on the backend.
 func (l *Lab) DestroyVM(_ context.Context, node string) error {
 	n := l.node(node)
 	n.mu.Lock()
@@ -425,7 +421,7 @@ func (l *Lab) DestroyVM(_ context.Context, node string) error {
 	if err := n.host.PowerOff(); err != nil {
 		return err
 	}
-	return n.vc.DeleteVM(node)
+	return l.backend.destroy(n)
 }
 
 // StopKubelet stops a node's kubelet and keeps it down.
@@ -446,4 +442,30 @@ func (l *Lab) Forget(node string) {
 	n.mu.Lock()
 	n.forgotten = true
 	n.mu.Unlock()
+}
+
+// nodeByID is the node that CSI knows under an id, or nil: the driver says it
+// when it registers.
+func (l *Lab) nodeByID(id string) *Node {
+	for _, n := range l.nodes {
+		if id != "" && (id == n.uuid || id == n.csiID()) {
+			return n
+		}
+	}
+	return nil
+}
+
+// csiID is the node's id in CSI; "" before the driver has registered once.
+func (n *Node) csiID() string {
+	cn, err := store.Get[storagev1.CSINode](n.lab.user, "", n.Name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err == nil {
+		for _, d := range cn.Spec.Drivers {
+			if d.Name == n.lab.DriverName() {
+				n.id = d.NodeID // kept when the object is deleted with its node
+			}
+		}
+	}
+	return n.id
 }

@@ -36,12 +36,7 @@ func (l *Lab) observe(c fault.Call) {
 			f.Serial = serial(arg)
 		}
 	}
-	n.mu.Lock()
-	p, ok := n.images[f.Serial]
-	n.mu.Unlock()
-	if ok {
-		f.HadData = l.holdsData(p)
-	}
+	f.HadData = l.holdsData(n, f.Serial)
 	if f.HadData {
 		defer l.ring()
 	}
@@ -50,45 +45,49 @@ func (l *Lab) observe(c fault.Call) {
 	l.seen.formats = append(l.seen.formats, f)
 }
 
-// holdsData says whether an image has a finished filesystem, or a volume data
+// holdsData says whether a disk has a finished filesystem, or its volume data
 // that a pod wrote to it as a raw device.
-func (l *Lab) holdsData(p plugged) bool {
-	if filesystem(p.img) != "" {
+func (l *Lab) holdsData(n *Node, serial string) bool {
+	id, img, ok := l.backend.content(n, serial)
+	if !ok {
+		return false
+	}
+	defer img.Close()
+	if filesystem(img) != "" {
 		return true
 	}
 	l.data.mu.Lock()
 	defer l.data.mu.Unlock()
-	return len(l.data.volumes[p.id]) > 0
+	return len(l.data.volumes[id]) > 0
 }
 
 // promised looks at the backend at the moment when a call says that something
 // is gone, before its caller hears of it.
 func (l *Lab) promised(e ledger.Entry) {
-	if e.Hop != ledger.CSI || e.Outcome != ledger.OK || l.vc == nil {
+	if e.Hop != ledger.CSI || e.Outcome != ledger.OK || l.backend == nil {
 		return
 	}
 	p := invariant.Promise{Call: e.Op}
 	switch e.Op {
 	case "ControllerUnpublishVolume":
 		p.Subject = e.Volume + " on " + e.Node
-		for vm, disks := range l.vmDisks() {
-			for _, d := range disks {
-				if d.VolumeID == e.Volume && vm == e.Node {
-					p.StillThere = "its disk " + d.DiskUUID + " is still on the VM"
-				}
+		n := l.nodeByID(e.Node)
+		for _, x := range l.backend.exports() {
+			if n != nil && x.VolumeID == e.Volume && x.Node == n.Name {
+				p.StillThere = "its disk " + x.Serial + " is still there"
 			}
 		}
 	case "DeleteVolume":
 		p.Subject = e.Volume
-		for _, v := range l.volumes() {
-			if v.ID == e.Volume {
+		for _, v := range l.backend.volumes() {
+			if v.id == e.Volume {
 				p.StillThere = "the volume is still there"
 			}
 		}
 	case "DeleteSnapshot":
 		p.Subject = e.Snapshot
-		for _, s := range l.snapshots() {
-			if s.Volume+"+"+s.ID == e.Snapshot {
+		for _, s := range l.backend.snapshots() {
+			if s.id == e.Snapshot {
 				p.StillThere = "the snapshot is still there"
 			}
 		}

@@ -4,20 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/csilab/csilab/sim/host"
 )
 
-// DriverName is the name of the CSI driver in a lab.
-const DriverName = "csi.vsphere.vmware.com"
-
 // Options of a lab. The zero value, after WithDefaults, is a lab with two
 // nodes on the best hosts that this machine has.
 type Options struct {
+	// Backend is vsphere or hpe ("": vsphere).
+	Backend string
 	// Seed of all ids and draws; 0 means 1.
 	Seed uint64
 	// Nodes is how many there are; 0 means 2. They are named node-1, node-2, …
@@ -69,6 +71,9 @@ func (e *EnvironmentError) Unwrap() error { return e.Err }
 
 // WithDefaults fills in what is zero.
 func (o Options) WithDefaults() Options {
+	if o.Backend == "" {
+		o.Backend = VSphere
+	}
 	if o.Seed == 0 {
 		o.Seed = 1
 	}
@@ -106,6 +111,8 @@ func (o Options) WithDefaults() Options {
 
 func (o Options) validate() error {
 	switch {
+	case backends[o.Backend].driver == "":
+		return fmt.Errorf("Options.Backend is %q, allowed are %s", o.Backend, strings.Join(slices.Sorted(maps.Keys(backends)), ", "))
 	case o.Nodes < 1 && len(o.VCenters) == 0:
 		return fmt.Errorf("Options.Nodes is %d, allowed are 1 and more", o.Nodes)
 	case o.Host != "real" && o.Host != "memory":
@@ -133,7 +140,7 @@ func Preflight(o Options) error {
 		}
 	}
 	// A unix socket's path holds 108 bytes on Linux, 104 elsewhere.
-	longest := len(o.StateRoot) + len("/l1234567890/n64/plugins_registry/"+DriverName+"-reg.sock")
+	longest := len(o.StateRoot) + len("/l1234567890/n64/plugins_registry/"+backends[o.Backend].driver+"-reg.sock")
 	if longest > 103 {
 		return &EnvironmentError{fmt.Errorf("state directory %q: its path is %d bytes too long for unix sockets below it; set TMPDIR to a shorter one", o.StateRoot, longest-103)}
 	}

@@ -10,8 +10,8 @@ import (
 
 // newRealHost makes a node with real mounts, and says where its kubelet
 // directory is for this process.
-func (l *Lab) newRealHost(ctx context.Context, n *Node, dir string) (host.Host, string, error) {
-	r, err := host.NewReal(ctx, host.RealConfig{Name: n.Name, BIOSUUID: n.uuid, Dir: dir, Interceptor: l.in, Component: "driver@" + n.Name, Log: l.log})
+func (l *Lab) newRealHost(ctx context.Context, m machine, dir string) (host.Host, string, error) {
+	r, err := host.NewReal(ctx, host.RealConfig{Name: m.name, BIOSUUID: m.bios, Dir: dir, Interceptor: l.in, Component: "driver@" + m.name, Log: l.log})
 	if err != nil {
 		return nil, "", err
 	}
@@ -30,6 +30,7 @@ func (n *Node) spawnDriverProcess() (*incarnation, error) {
 	if cfg.TopologyFile != "" {
 		args = append(args, "--topology-file", cfg.TopologyFile)
 	}
+	args = append(args, n.lab.backend.nodeArgs(n)...)
 	argv, env, err := host.ChildCommand("csi-driver", args...)
 	if err != nil {
 		return nil, err

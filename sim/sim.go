@@ -48,12 +48,10 @@ type Lab struct {
 
 	in      *fault.Interceptor
 	disks   *mutableDisks
-	vc      *vcenter.VCenter // the first
-	vcs     []site
-	placed  []placed
+	backend backend
 	store   *store.Store
 	user    *store.Client
-	net     transport.Network // of the control plane and the vCenter
+	net     transport.Network // of the control plane and the backend
 	records record.Store
 	nodes   []*Node
 	data    *data
@@ -135,11 +133,12 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	l.disks = &mutableDisks{Store: store0}
 	l.store = store.New(o.Seed, l.in)
 	l.user = l.store.Client("user")
-	if err := l.startVCenters(ctx); err != nil {
+	l.backend = &vsphere{l: l}
+	if err := l.backend.start(ctx); err != nil {
 		return nil, err
 	}
-	for i, p := range l.placed {
-		n, err := l.newNode(ctx, p, i)
+	for i, m := range l.backend.machines() {
+		n, err := l.newNode(ctx, m, i)
 		if n != nil {
 			l.nodes = append(l.nodes, n) // also half made: Close takes it down
 		}
@@ -235,8 +234,8 @@ func (l *Lab) Close() error {
 		c.stop()
 	}
 	l.wg.Wait()
-	for _, v := range l.vcs {
-		v.Close()
+	if l.backend != nil {
+		l.backend.close()
 	}
 	var errs []error
 	for _, n := range l.nodes {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/sim/vcenter"
-	core "github.com/csilab/csilab/sim/vcenter/cns"
 )
 
 // VCenter is one of several vCenters of a lab. The lab fills in what belongs to
@@ -17,12 +16,6 @@ import (
 type VCenter struct {
 	Name string // unique in the lab
 	vcenter.Config
-}
-
-// site is a vCenter that runs.
-type site struct {
-	name string
-	*vcenter.VCenter
 }
 
 // vcenters are the configurations of the lab's vCenters: the given ones, or
@@ -86,9 +79,11 @@ func SeedOf(seed uint64, i int, name string) uint64 {
 	return h.Sum64()
 }
 
-// startVCenters starts the vCenters, each on a loopback address of its own, for
-// the driver tells them apart by host.
-func (l *Lab) startVCenters(ctx context.Context) error {
+// start starts the vCenters, each on a loopback address of its own, for the
+// driver tells them apart by host.
+func (b *vsphere) start(ctx context.Context) error {
+	l := b.l
+	b.placed = map[string]*vcenter.VCenter{}
 	for i, c := range l.opts.vcenters() {
 		cfg := c.Config
 		cfg.Seed = SeedOf(l.opts.Seed, i, c.Name)
@@ -109,27 +104,34 @@ func (l *Lab) startVCenters(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l.vcs = append(l.vcs, site{c.Name, v})
+		b.sites = append(b.sites, site{c.Name, v})
 		for _, n := range cfg.Nodes {
-			l.placed = append(l.placed, placed{n.Name, v})
+			b.placed[n.Name] = v
+			b.order = append(b.order, n.Name)
 		}
 	}
-	l.vc = l.vcs[0].VCenter
 	return nil
 }
 
-// placed is a node and the vCenter that its VM is in.
-type placed struct {
-	name string
-	vc   *vcenter.VCenter
+// vsphere is the backend of a lab on vSphere, without vCenters in another.
+func (l *Lab) vsphere() *vsphere {
+	if b, ok := l.backend.(*vsphere); ok {
+		return b
+	}
+	return &vsphere{l: l}
 }
 
-// VCenter is the lab's vCenter, the first of several.
-func (l *Lab) VCenter() *vcenter.VCenter { return l.vc }
+// VCenter is the lab's vCenter, the first of several, or nil.
+func (l *Lab) VCenter() *vcenter.VCenter {
+	if b := l.vsphere(); len(b.sites) > 0 {
+		return b.sites[0].VCenter
+	}
+	return nil
+}
 
 // VCenterNames are the names of all vCenters.
 func (l *Lab) VCenterNames() (names []string) {
-	for _, s := range l.vcs {
+	for _, s := range l.vsphere().sites {
 		names = append(names, s.name)
 	}
 	return names
@@ -137,7 +139,7 @@ func (l *Lab) VCenterNames() (names []string) {
 
 // VCenterNamed is the vCenter of that name, or nil.
 func (l *Lab) VCenterNamed(name string) *vcenter.VCenter {
-	for _, s := range l.vcs {
+	for _, s := range l.vsphere().sites {
 		if s.name == name {
 			return s.VCenter
 		}
@@ -147,47 +149,10 @@ func (l *Lab) VCenterNamed(name string) *vcenter.VCenter {
 
 // VCenterOf names the vCenter that has a claim's volume; "" when none has.
 func (l *Lab) VCenterOf(pvc string) string {
-	id := l.VolumeID(pvc)
-	for _, s := range l.vcs {
-		if id != "" && slices.ContainsFunc(s.Volumes(), func(v core.Volume) bool { return v.ID == id }) {
-			return s.name
-		}
+	if s := l.vsphere().siteOf(l.VolumeID(pvc)); s != nil {
+		return s.name
 	}
 	return ""
-}
-
-// conf is the driver's configuration for all vCenters.
-func (l *Lab) conf() string {
-	var vs []*vcenter.VCenter
-	for _, s := range l.vcs {
-		vs = append(vs, s.VCenter)
-	}
-	return vcenter.Conf(clusterID, vs...)
-}
-
-// volumes, snapshots and vmDisks are what all vCenters have.
-func (l *Lab) volumes() (out []core.Volume) {
-	for _, s := range l.vcs {
-		out = append(out, s.Volumes()...)
-	}
-	return out
-}
-
-func (l *Lab) snapshots() (out []core.Snapshot) {
-	for _, s := range l.vcs {
-		out = append(out, s.Snapshots()...)
-	}
-	return out
-}
-
-func (l *Lab) vmDisks() map[string][]vcenter.AttachedDisk {
-	out := map[string][]vcenter.AttachedDisk{}
-	for _, s := range l.vcs {
-		for vm, ds := range s.Disks() {
-			out[vm] = ds
-		}
-	}
-	return out
 }
 
 // hasZones says whether any node is in a zone.

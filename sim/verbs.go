@@ -409,7 +409,7 @@ func (l *Lab) NodesReady(ctx context.Context) error {
 }
 
 func (l *Lab) nodeReady(ctx context.Context, name string) error {
-	err := l.waitFor(ctx, fmt.Sprintf("node %s is ready and has %s registered", name, DriverName), nil, func() (bool, error) {
+	err := l.waitFor(ctx, fmt.Sprintf("node %s is ready and has %s registered", name, l.DriverName()), nil, func() (bool, error) {
 		node, err := store.Get[corev1.Node](l.user, "", name)
 		if err != nil {
 			return false, nil
@@ -418,7 +418,8 @@ func (l *Lab) nodeReady(ctx context.Context, name string) error {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 		})
 		cn, err := store.Get[storagev1.CSINode](l.user, "", name)
-		return ready && err == nil && slices.ContainsFunc(cn.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == DriverName }), nil
+		l.node(name).csiID() // to know it from now on
+		return ready && err == nil && slices.ContainsFunc(cn.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == l.DriverName() }), nil
 	}, "Node", "CSINode")
 	var te *TimeoutError
 	if errors.As(err, &te) {

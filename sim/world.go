@@ -21,12 +21,12 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 	byPath := map[string]string{} // staging path -> volume id
 	pvVolume := map[string]string{}
 	for _, pv := range store.List[corev1.PersistentVolume](l.user, "") {
-		if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != DriverName {
+		if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != l.DriverName() {
 			continue
 		}
 		id := pv.Spec.CSI.VolumeHandle
 		pvVolume[pv.Name] = id
-		byPath[fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", kubeletRoot, DriverName, sha256.Sum256([]byte(id)))] = id
+		byPath[fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", kubeletRoot, l.DriverName(), sha256.Sum256([]byte(id)))] = id
 		w.PVs = append(w.PVs, invariant.PV{Name: pv.Name, VolumeID: id,
 			MultiWriter: slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany)})
 	}
@@ -36,11 +36,11 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 		}
 	}
 	for _, a := range store.List[storagev1.VolumeAttachment](l.user, "") {
-		if a.Spec.Attacher != DriverName || a.Spec.Source.PersistentVolumeName == nil {
+		if a.Spec.Attacher != l.DriverName() || a.Spec.Source.PersistentVolumeName == nil {
 			continue
 		}
 		w.Attachments = append(w.Attachments, invariant.Attachment{Name: a.Name, VolumeID: pvVolume[*a.Spec.Source.PersistentVolumeName],
-			Node: a.Spec.NodeName, Attached: a.Status.Attached, Deleting: a.DeletionTimestamp != nil, Serial: a.Status.AttachmentMetadata["diskUUID"]})
+			Node: a.Spec.NodeName, Attached: a.Status.Attached, Deleting: a.DeletionTimestamp != nil, Serial: a.Status.AttachmentMetadata[l.facts().serial]})
 	}
 	for _, p := range store.List[corev1.Pod](l.user, "") {
 		if p.Spec.NodeName == "" {
@@ -58,20 +58,17 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 		}
 		w.Pods = append(w.Pods, pod)
 	}
-	for _, v := range l.volumes() {
-		w.Volumes = append(w.Volumes, invariant.Volume{ID: v.ID, Name: v.Name, Unmanaged: v.Metadata.Cluster.ID != clusterID, Retained: l.isRetained(v.ID)})
+	for _, v := range l.backend.volumes() {
+		w.Volumes = append(w.Volumes, invariant.Volume{ID: v.id, Name: v.name, Unmanaged: !v.ours, Retained: l.isRetained(v.id)})
 	}
-	for _, s := range l.snapshots() {
-		w.Snapshots = append(w.Snapshots, invariant.Snapshot{ID: s.Volume + "+" + s.ID, VolumeID: s.Volume, Retained: l.isRetained(s.Volume + "+" + s.ID)})
+	for _, s := range l.backend.snapshots() {
+		w.Snapshots = append(w.Snapshots, invariant.Snapshot{ID: s.id, VolumeID: s.volume, Unmanaged: !s.ours, Retained: l.isRetained(s.id)})
 	}
-	disks := l.vmDisks()
+	w.Exports = l.backend.exports()
 	for _, n := range l.nodes {
 		n.mu.Lock()
 		node := invariant.Node{Name: n.Name, Fenced: n.off || n.forgotten}
 		n.mu.Unlock()
-		for _, d := range disks[n.uuid] {
-			w.Exports = append(w.Exports, invariant.Export{VolumeID: d.VolumeID, Node: n.Name, Serial: d.DiskUUID})
-		}
 		if !node.Fenced {
 			n.look(&node, byPath, pvVolume)
 		}
@@ -80,13 +77,7 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 	l.seen.mu.Lock()
 	w.Formats, w.Promises = slices.Clone(l.seen.formats), slices.Clone(l.seen.promises)
 	l.seen.mu.Unlock()
-	// Each life of the driver may have one session: a killed one can't log out,
-	// its session stays until it idles out.
-	for _, s := range l.vcs {
-		if n, lives := s.Sessions("driver-controller"), l.Starts("driver-controller"); n > lives {
-			w.Leaks = append(w.Leaks, fmt.Sprintf("the vCenter %s has %d sessions of the driver, which was started %d times", s.name, n, lives))
-		}
-	}
+	w.Leaks = l.backend.leaks()
 	if quiet {
 		w.Reads = l.readBack(ctx)
 	}

@@ -26,6 +26,7 @@ const (
 	Host         Hop = "host"         // someone acts on a node's operating system
 	Registration Hop = "registration" // the kubelet calls a plugin registrar
 	Kube         Hop = "kube"         // a component calls the API server
+	CSP          Hop = "csp"          // the driver calls the Container Storage Provider
 	WSAPI        Hop = "wsapi"        // a client calls an array
 )
 

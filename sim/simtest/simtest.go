@@ -93,7 +93,7 @@ func New(t testing.TB, opts ...Option) *sim.Lab {
 	if err := l.NodesReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Apply(ctx, fixtures.Manifest("classes")); err != nil {
+	if err := l.Apply(ctx, fixtures.Manifest(l.Classes())); err != nil {
 		t.Fatal(err)
 	}
 	return l
