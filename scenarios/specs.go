@@ -32,6 +32,7 @@ const (
 // Result is the end of one scenario.
 type Result struct {
 	Scenario string        `json:"scenario"`
+	System   string        `json:"system"` // backend, e.g. "vsphere", "hpe-fc"
 	Text     string        `json:"text"`
 	Class    Class         `json:"class"`
 	Reason   string        `json:"reason,omitempty"`
@@ -60,8 +61,8 @@ type Config struct {
 	Timeout time.Duration
 	// Start and Done are told of each scenario, from several goroutines;
 	// Progress of the state of a sweep. All may be nil.
-	Start    func(Scenario)
-	Progress func(scenario, line string)
+	Start    func(system string, s Scenario)
+	Progress func(system, scenario, line string)
 	Done     func(Result)
 	// Keep is the directory that gets the ledger of a scenario that failed;
 	// "" keeps none.
@@ -96,7 +97,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 		s.MutateOptions(&opts)
 	}
 	opts = opts.WithDefaults()
-	res = Result{Scenario: s.Name, Text: s.Text, Seed: opts.Seed, Host: opts.Host, Timers: opts.Timers}
+	res = Result{Scenario: s.Name, System: opts.System(), Text: s.Text, Seed: opts.Seed, Host: opts.Host, Timers: opts.Timers}
 	start := time.Now()
 	defer func() {
 		res.Duration = time.Since(start)
@@ -106,6 +107,9 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 				what = fmt.Sprintf("--focus '^%s$'", s.Name)
 			}
 			res.Replay = fmt.Sprintf("go run ./cmd/csilab run %s --host %s --timers %s --seed %d", what, opts.Host, opts.Timers, opts.Seed)
+			if opts.Backend != sim.VSphere {
+				res.Replay += " --backend " + opts.System()
+			}
 			if cfg.Lab != "" {
 				res.Replay += " --lab " + cfg.Lab
 			} else if n := cfg.Options.Nodes; n > 2 {
@@ -130,7 +134,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 	if s.Sweep != nil {
 		progress := cfg.Progress
 		if progress == nil {
-			progress = func(string, string) {}
+			progress = func(string, string, string) {}
 		}
 		var mu sync.Mutex
 		err := s.Sweep(ctx, opts, Report{
@@ -140,7 +144,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 				res.Notes = append(res.Notes, line)
 			},
 			Every: cfg.SweepEvery,
-			Live:  func(state string) { progress(s.Name, state) },
+			Live:  func(state string) { progress(res.System, s.Name, state) },
 		})
 		res.Class, res.Reason = classify(outer, err)
 		return res
@@ -210,17 +214,19 @@ func classify(ctx context.Context, err error) (Class, string) {
 	return Failed, err.Error()
 }
 
-// Specs adds a Ginkgo spec for each selected scenario to the tree under
-// construction. They are written one after the other, but run side by side:
+// Specs adds a Ginkgo spec for each scenario that one of the configurations
+// selects to the tree under construction. Parallel is the first one's. They are written one after the other, but run side by side:
 // the first spec that starts gets all going, each waits for its own result.
 //
 // The caller must call stop after the suite has ended: it ends what an
 // interrupted suite has left running and waits until its labs are closed.
-func Specs(cfg Config) (stop func()) {
-	var selected []Scenario
-	for _, s := range All() {
-		if cfg.selects(s) && s.fits(cfg.Options.WithDefaults().Backend) {
-			selected = append(selected, s)
+func Specs(cfgs ...Config) (stop func()) {
+	var selected []selection
+	for _, cfg := range cfgs {
+		for _, s := range All() {
+			if cfg.selects(s) && s.fits(cfg.Options.WithDefaults().Backend) {
+				selected = append(selected, selection{s, cfg, cfg.Options.System()})
+			}
 		}
 	}
 	var once sync.Once
@@ -234,7 +240,7 @@ func Specs(cfg Config) (stop func()) {
 		order := make([]int, 0, len(selected))
 		for _, sweeps := range []bool{true, false} { // the longest first
 			for i, s := range selected {
-				if (s.Sweep != nil) == sweeps {
+				if (s.scenario.Sweep != nil) == sweeps {
 					order = append(order, i)
 				}
 			}
@@ -244,17 +250,18 @@ func Specs(cfg Config) (stop func()) {
 			next <- i
 		}
 		close(next)
-		for range max(1, cfg.Parallel) {
+		for range max(1, cfgs[0].Parallel) {
 			running.Go(func() {
 				for i := range next {
+					s, cfg := selected[i].scenario, selected[i].cfg
 					if ctx.Err() != nil {
-						results[i] <- Result{Scenario: selected[i].Name, Text: selected[i].Text, Class: Interrupted, Reason: context.Cause(ctx).Error()}
+						results[i] <- Result{Scenario: s.Name, System: selected[i].system, Text: s.Text, Class: Interrupted, Reason: context.Cause(ctx).Error()}
 						continue
 					}
 					if cfg.Start != nil {
-						cfg.Start(selected[i])
+						cfg.Start(selected[i].system, s)
 					}
-					res := Run(ctx, selected[i], cfg)
+					res := Run(ctx, s, cfg)
 					if cfg.Done != nil {
 						cfg.Done(res)
 					}
@@ -264,8 +271,12 @@ func Specs(cfg Config) (stop func()) {
 		}
 	}
 	ginkgo.Describe("csilab", func() {
-		for i, s := range selected {
-			ginkgo.It(s.Name, ginkgo.Label(s.Labels...), func(sctx ginkgo.SpecContext) {
+		for i := range selected {
+			s, name := selected[i].scenario, selected[i].scenario.Name
+			if len(cfgs) > 1 {
+				name = selected[i].system + " " + name
+			}
+			ginkgo.It(name, ginkgo.Label(s.Labels...), func(sctx ginkgo.SpecContext) {
 				ginkgo.By(s.Text)
 				once.Do(start)
 				var res Result
@@ -290,6 +301,13 @@ func Specs(cfg Config) (stop func()) {
 		}
 	}, ginkgo.Ordered, ginkgo.ContinueOnFailure)
 	return func() { cancel(errors.New("the suite has ended")); running.Wait() }
+}
+
+// selection is a scenario to run with a configuration.
+type selection struct {
+	scenario Scenario
+	cfg      Config
+	system   string
 }
 
 // selects says whether a scenario is to be run.

@@ -20,6 +20,9 @@ import (
 type Options struct {
 	// Backend is vsphere or hpe ("": vsphere).
 	Backend string
+	// Protocol is how nodes reach an array: iscsi or fc ("": iscsi, and none on
+	// vSphere).
+	Protocol string
 	// Seed of all ids and draws; 0 means 1.
 	Seed uint64
 	// Nodes is how many there are; 0 means 2. They are named node-1, node-2, …
@@ -74,6 +77,9 @@ func (o Options) WithDefaults() Options {
 	if o.Backend == "" {
 		o.Backend = VSphere
 	}
+	if o.Protocol == "" && o.Backend == HPE {
+		o.Protocol = "iscsi"
+	}
 	if o.Seed == 0 {
 		o.Seed = 1
 	}
@@ -113,6 +119,12 @@ func (o Options) validate() error {
 	switch {
 	case backends[o.Backend].driver == "":
 		return fmt.Errorf("Options.Backend is %q, allowed are %s", o.Backend, strings.Join(slices.Sorted(maps.Keys(backends)), ", "))
+	case o.Backend == HPE && o.Protocol != "iscsi" && o.Protocol != "fc":
+		return fmt.Errorf("Options.Protocol is %q, allowed are iscsi, fc", o.Protocol)
+	case o.Backend != HPE && o.Protocol != "":
+		return fmt.Errorf("Options.Protocol is %q: backend %s has none", o.Protocol, o.Backend)
+	case o.Backend != VSphere && len(o.VCenters) > 0:
+		return fmt.Errorf("Options.VCenters: backend %s has none", o.Backend)
 	case o.Nodes < 1 && len(o.VCenters) == 0:
 		return fmt.Errorf("Options.Nodes is %d, allowed are 1 and more", o.Nodes)
 	case o.Host != "real" && o.Host != "memory":
@@ -125,6 +137,15 @@ func (o Options) validate() error {
 		return fmt.Errorf("Options.FreeSlots is %d, allowed are 0 and more", o.FreeSlots)
 	}
 	return o.validateVCenters()
+}
+
+// System is the backend in a word, e.g. "vsphere", "hpe-fc".
+func (o Options) System() string {
+	o = o.WithDefaults()
+	if o.Protocol == "" {
+		return o.Backend
+	}
+	return o.Backend + "-" + o.Protocol
 }
 
 // Preflight says whether this machine can run a lab with these options; the

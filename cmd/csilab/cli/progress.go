@@ -27,6 +27,7 @@ type progress struct {
 
 	mu      sync.Mutex
 	running map[string]*under
+	several bool // systems
 	stop    chan struct{}
 	stopped chan struct{}
 }
@@ -53,19 +54,27 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && fi.Mode()&os.ModeCharDevice != 0 && os.Getenv("CI") == ""
 }
 
-func (p *progress) header(o sim.Options) {
+func (p *progress) header(all []sim.Options) {
+	p.several = len(all) > 1
+	for _, o := range all {
+		p.system(o)
+	}
+}
+
+func (p *progress) system(o sim.Options) {
 	vcs := ""
 	if n := len(o.VCenters); n > 1 {
 		vcs = fmt.Sprintf("%d vCenters, ", n)
 	}
-	fmt.Fprintf(p.w, "csilab: vSphere backend, %s%d nodes (%s hosts), %s timers, seed %d\n", vcs, o.Nodes, o.Host, o.Timers, o.Seed)
+	what := map[string]string{"vsphere": "vSphere", "hpe-iscsi": "HPE (iSCSI)", "hpe-fc": "HPE (FC)"}[o.System()]
+	fmt.Fprintf(p.w, "csilab: %s backend, %s%d nodes (%s hosts), %s timers, seed %d\n", what, vcs, o.Nodes, o.Host, o.Timers, o.Seed)
 }
 
 // start shows a scenario as under way.
-func (p *progress) start(s scenarios.Scenario) {
+func (p *progress) start(system string, s scenarios.Scenario) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.running[s.Name] = &under{since: time.Now()}
+	p.running[p.title(system, s.Name)] = &under{since: time.Now()}
 	if p.live && p.stop == nil {
 		p.stop, p.stopped = make(chan struct{}), make(chan struct{})
 		go p.paint()
@@ -97,19 +106,28 @@ func (p *progress) paint() {
 }
 
 // cell notes how far a sweep is.
-func (p *progress) cell(scenario, state string) {
+func (p *progress) cell(system, scenario, state string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if u := p.running[scenario]; u != nil {
+	if u := p.running[p.title(system, scenario)]; u != nil {
 		u.state = state
 	}
+}
+
+// title names a scenario, with the system where several are run.
+func (p *progress) title(system, scenario string) string {
+	if p.several {
+		return system + " " + scenario
+	}
+	return scenario
 }
 
 // done prints the end of a scenario.
 func (p *progress) done(r scenarios.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.running, r.Scenario)
+	title := p.title(r.System, r.Scenario)
+	delete(p.running, title)
 	if p.live {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
@@ -117,7 +135,7 @@ func (p *progress) done(r scenarios.Result) {
 	if mark == "" {
 		mark = "✗"
 	}
-	fmt.Fprintf(p.w, " %s %s  %.1fs\n", mark, r.Scenario, r.Duration.Seconds())
+	fmt.Fprintf(p.w, " %s %s  %.1fs\n", mark, title, r.Duration.Seconds())
 	for _, n := range r.Notes {
 		fmt.Fprintf(p.w, "     %s\n", strings.ReplaceAll(n, "\n", "\n     "))
 	}

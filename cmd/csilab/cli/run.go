@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,7 +28,7 @@ import (
 type runFlags struct {
 	files   []string
 	lab     string
-	backend string
+	backend []string
 	host    string
 	timers  string
 	nodes   int
@@ -71,7 +73,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl := cmd.Flags()
 	fl.StringArrayVarP(&f.files, "file", "f", nil, "a manifest to drive instead of the scenarios (repeatable, - is standard input)")
 	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters and nodes there are; scenarios that need a lab of their own shape are skipped")
-	fl.StringVar(&f.backend, "backend", "vsphere", "vsphere")
+	fl.StringSliceVar(&f.backend, "backend", []string{"vsphere"}, "what to run on: vsphere, hpe-iscsi, hpe-fc, hpe (both), all; comma-separated")
 	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of nodes (2 to 64)")
@@ -88,8 +90,57 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	return cmd
 }
 
+// systems are what --backend names.
+var systems = map[string][]sim.Options{
+	"vsphere":   {{Backend: sim.VSphere}},
+	"hpe-iscsi": {{Backend: sim.HPE, Protocol: "iscsi"}},
+	"hpe-fc":    {{Backend: sim.HPE, Protocol: "fc"}},
+	"hpe":       {{Backend: sim.HPE, Protocol: "iscsi"}, {Backend: sim.HPE, Protocol: "fc"}},
+	"all":       {{Backend: sim.VSphere}, {Backend: sim.HPE, Protocol: "iscsi"}, {Backend: sim.HPE, Protocol: "fc"}},
+}
+
+// backends are the systems of --backend, each once.
+func (f runFlags) backends() (out []sim.Options, err error) {
+	seen := map[string]bool{}
+	for _, name := range f.backend {
+		if systems[name] == nil {
+			return nil, exitf(ExitUsage, "--backend %q: allowed are %s", name, strings.Join(slices.Sorted(maps.Keys(systems)), ", "))
+		}
+		for _, o := range systems[name] {
+			if !seen[o.System()] {
+				seen[o.System()] = true
+				out = append(out, o)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, exitf(ExitUsage, "--backend is empty: allowed are %s", strings.Join(slices.Sorted(maps.Keys(systems)), ", "))
+	}
+	return out, nil
+}
+
+// labs checks the flags and turns them into the options of a lab for each
+// backend.
+func (f runFlags) labs(s Streams) (all []sim.Options, err error) {
+	on, err := f.backends()
+	if err != nil {
+		return nil, err
+	}
+	if len(f.files) > 0 && len(on) > 1 {
+		return nil, exitf(ExitUsage, "--backend %s: manifests are for one backend", strings.Join(f.backend, ","))
+	}
+	for _, b := range on {
+		o, err := f.options(s, b)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
 // options checks the flags and turns them into a lab's options.
-func (f runFlags) options(s Streams) (sim.Options, error) {
+func (f runFlags) options(s Streams, on sim.Options) (sim.Options, error) {
 	oneOf := func(flag, value string, allowed ...string) error {
 		for _, a := range allowed {
 			if a == value {
@@ -98,10 +149,7 @@ func (f runFlags) options(s Streams) (sim.Options, error) {
 		}
 		return exitf(ExitUsage, "--%s %q: allowed are %s", flag, value, strings.Join(allowed, ", "))
 	}
-	if f.backend == "hpe" {
-		return sim.Options{}, exitf(ExitUsage, "--backend %q: allowed are vsphere (hpe is not built yet)", f.backend)
-	}
-	if err := errors.Join(oneOf("backend", f.backend, "vsphere"), oneOf("host", f.host, "auto", "real", "memory"),
+	if err := errors.Join(oneOf("host", f.host, "auto", "real", "memory"),
 		oneOf("timers", f.timers, "real", "fast"), oneOf("output", f.output, "text", "json")); err != nil {
 		return sim.Options{}, &exitError{ExitUsage, err}
 	}
@@ -119,8 +167,8 @@ func (f runFlags) options(s Streams) (sim.Options, error) {
 			return sim.Options{}, exitf(ExitUsage, "--label %q: %v", f.label, err)
 		}
 	}
-	o := sim.Options{Seed: f.seed, Nodes: f.nodes, Host: f.host, Timers: f.timers, Log: logger(s.Err, f.verbose)}
-	if f.lab != "" {
+	o := sim.Options{Backend: on.Backend, Protocol: on.Protocol, Seed: f.seed, Nodes: f.nodes, Host: f.host, Timers: f.timers, Log: logger(s.Err, f.verbose)}
+	if f.lab != "" && on.Backend == sim.VSphere {
 		if err := f.fromLab(&o); err != nil {
 			return o, err
 		}
@@ -163,10 +211,11 @@ func (f runFlags) fromLab(o *sim.Options) error {
 }
 
 func run(ctx context.Context, s Streams, f runFlags) error {
-	opts, err := f.options(s)
+	all, err := f.labs(s)
 	if err != nil {
 		return err
 	}
+	opts := all[0]
 	if f.keep == "" {
 		f.keep = filepath.Join(opts.StateRoot, "ledgers") // made when one is written
 	} else if err := os.MkdirAll(f.keep, 0o755); err != nil {
@@ -180,7 +229,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	}
 	sim.Sweep(opts) // what labs that were killed have left
 	progress := newProgress(s, f.output == "json")
-	progress.header(opts)
+	progress.header(all)
 	var mu sync.Mutex
 	var results []scenarios.Result
 	var labels func([]string) bool
@@ -201,7 +250,13 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	if len(f.files) > 0 {
 		err = runFiles(ctx, s, f, cfg)
 	} else {
-		err = runScenarios(f, cfg)
+		var cfgs []scenarios.Config
+		for _, o := range all {
+			c := cfg
+			c.Options = o
+			cfgs = append(cfgs, c)
+		}
+		err = runScenarios(f, cfgs)
 	}
 	if err != nil {
 		return err
@@ -267,12 +322,12 @@ type verdict struct{ failed bool }
 func (v *verdict) Fail() { v.failed = true }
 
 // runScenarios runs the Ginkgo suite in this process.
-func runScenarios(f runFlags, cfg scenarios.Config) error {
-	stop := scenarios.Specs(cfg)
+func runScenarios(f runFlags, cfgs []scenarios.Config) error {
+	stop := scenarios.Specs(cfgs...)
 	defer stop()
 	formatter.ColorableStdOut = io.Discard // the progress lines tell it
 	suite, reporter := ginkgo.GinkgoConfiguration()
-	suite.RandomSeed = int64(cfg.Options.Seed)
+	suite.RandomSeed = int64(cfgs[0].Options.Seed)
 	suite.Timeout = 24 * time.Hour
 	reporter.JUnitReport = f.junit
 	var v verdict
@@ -299,7 +354,7 @@ func runFiles(ctx context.Context, s Streams, f runFlags, cfg scenarios.Config) 
 	if err != nil {
 		return &exitError{ExitUsage, err}
 	}
-	cfg.Start(sc)
+	cfg.Start(cfg.Options.System(), sc)
 	res := scenarios.Run(ctx, sc, cfg)
 	if context.Cause(ctx) == errSignal {
 		res.Class, res.Reason = scenarios.Interrupted, errSignal.Error()
