@@ -629,6 +629,13 @@ func (a *Array) check(t *rapid.T) {
 			for pos := range a.ports {
 				seen := map[int]bool{}
 				vols := map[string]bool{}
+				for lun := range 20 {
+					one, there := a.Device(p, pos, lun)
+					i := slices.IndexFunc(a.Devices(p, pos), func(d Device) bool { return d.LUN == lun })
+					if there != (i >= 0) || there && one != a.Devices(p, pos)[i] {
+						t.Fatalf("%v finds %v at LUN %d of %v, of %v", p, one, lun, pos, a.Devices(p, pos))
+					}
+				}
 				for _, d := range a.Devices(p, pos) {
 					if seen[d.LUN] || vols[d.Volume] {
 						t.Fatalf("%v finds LUN %d or %s twice at %v", p, d.LUN, d.Volume, pos)

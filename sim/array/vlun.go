@@ -527,10 +527,49 @@ func (a *Array) Devices(path Path, pos PortPos) []Device {
 	}
 	out := make([]Device, 0, len(at))
 	for lun, v := range at {
-		out = append(out, Device{lun, v.Name, v.WWN, v.SizeMiB, v.ReadOnly, v.Image, v.standby()})
+		out = append(out, v.device(lun))
 	}
 	slices.SortFunc(out, func(d, e Device) int { return cmp.Compare(d.LUN, e.LUN) })
 	return out
+}
+
+// Device is what an initiator finds at one LUN of a port, as Devices has it, at
+// a cost that does not grow with what is exported.
+func (a *Array) Device(path Path, pos PortPos, lun int) (Device, bool) {
+	p, ok := a.ports[pos]
+	if !ok || p.State != LinkReady || p.Protocol != path.Protocol {
+		return Device{}, false
+	}
+	h := a.paths[path.normal()]
+	v := p.luns.at[lun]
+	if h != nil {
+		if w := h.luns.at[lun]; w != nil && a.seen(h, w, pos) {
+			v = w
+		} else if v != nil && a.seen(h, v, pos) { // at another LUN
+			v = nil
+		}
+	}
+	if v == nil {
+		return Device{}, false
+	}
+	return v.device(lun), true
+}
+
+// seen says whether a volume is exported to a host over a port.
+func (a *Array) seen(h *host, v *volume, pos PortPos) bool {
+	if a.vluns.has(vlunKey{vol: v, host: h}) || a.vluns.has(vlunKey{vol: v, host: h, port: pos}) {
+		return true
+	}
+	for s := range a.hostSetsOf[h] {
+		if a.vluns.has(vlunKey{vol: v, set: s}) {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *volume) device(lun int) Device {
+	return Device{lun, v.Name, v.WWN, v.SizeMiB, v.ReadOnly, v.Image, v.standby()}
 }
 
 // ActiveVLUN is an export in effect over one path.

@@ -30,6 +30,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/transport"
 	core "github.com/csilab/csilab/sim/vcenter/cns"
 	"github.com/csilab/csilab/sim/vcenter/cnsface"
 	"github.com/csilab/csilab/sim/vcenter/task"
@@ -282,7 +283,7 @@ type VCenter struct {
 
 	unlockState func() // of the StateDir
 	keeper      keeper
-	line        line
+	line        transport.Line
 
 	calls struct {
 		mu     sync.Mutex
@@ -308,7 +309,6 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 		return nil, err
 	}
 	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), served: make(chan struct{}), unlockState: func() {}}
-	v.line.conns = map[net.Conn]bool{}
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
@@ -409,7 +409,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 		Handler:     http.HandlerFunc(v.serve),
 		BaseContext: func(net.Listener) context.Context { return v.ctx },
 		ErrorLog:    log.New(io.Discard, "", 0),
-		ConnState:   v.line.state,
+		ConnState:   v.line.Follow,
 	}
 	go func() {
 		defer close(v.served)

@@ -196,6 +196,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 			res, err = to.serve(s, c)
+			if err == nil && !to.read {
+				s.unkept = true
+			}
 			return err
 		})
 		return failed
@@ -207,11 +210,25 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	send(w, answerOf(res, err))
 }
 
-// locked runs f as of now with the lock held. Whatever goes wrong in it, the
-// lock is free afterwards and the process lives.
-func (s *Server) locked(f func(now time.Time) error) (err error) {
+// locked runs f as of now with the lock held, and keeps what changed.
+func (s *Server) locked(f func(now time.Time) error) error {
+	changed, err := s.guarded(f)
+	if changed && s.cfg.Keep != nil {
+		if kept := s.cfg.Keep(); kept != nil && err == nil {
+			s.log.Error("state not kept", "err", kept)
+			err = &failure{status: http.StatusInternalServerError, code: codeInternal, desc: "internal server error: " + kept.Error()}
+		}
+	}
+	return err
+}
+
+// guarded is locked without keeping: it says whether something changed that has
+// to be kept. Whatever goes wrong in f, the lock is free afterwards and the
+// process lives.
+func (s *Server) guarded(f func(now time.Time) error) (changed bool, err error) {
 	s.cfg.Lock.Lock()
 	defer s.cfg.Lock.Unlock()
+	defer func() { changed, s.unkept = s.unkept, false }()
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("handler panicked", "panic", p)
@@ -220,7 +237,7 @@ func (s *Server) locked(f func(now time.Time) error) (err error) {
 	}()
 	now := s.cfg.Now()
 	s.pass(now)
-	return f(now)
+	return false, f(now)
 }
 
 func answerOf(res reply, err error) answer {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/transport"
 )
 
 // Contents carries out what a command means for the content of volumes.
@@ -51,6 +52,10 @@ type Config struct {
 	// array. Clients query exports from 30201292 on, and take the array for a
 	// Primera or Alletra from 40000128 on.
 	Build int
+	// Keep is called after something changed and before that is answered, without
+	// Lock: what it writes down outlives the process. When it fails the request is
+	// answered with an internal error, and whether it holds is open.
+	Keep func() error
 	// Log of what goes wrong inside; nil drops it.
 	Log *slog.Logger
 }
@@ -70,6 +75,7 @@ type Server struct {
 	url    string
 	log    *slog.Logger
 	lanes  lanes
+	line   transport.Line
 
 	server  *http.Server
 	ctx     context.Context
@@ -86,6 +92,8 @@ type Server struct {
 	// owed are content operations of time passing that failed; they are tried
 	// again at the next tick. Under cfg.Lock.
 	owed []array.ContentOp
+	// unkept: something changed that Keep has not been called for. Under cfg.Lock.
+	unkept bool
 }
 
 // New serves an array until Close, or until ctx ends. Errors name what is wrong
@@ -150,6 +158,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		Handler:     s,
 		BaseContext: func(net.Listener) context.Context { return s.ctx },
 		ErrorLog:    log.New(io.Discard, "", 0),
+		ConnState:   s.line.Follow,
 	}
 	s.running.Go(func() {
 		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -169,6 +178,23 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 
 // URL of the array, without /api/v1.
 func (s *Server) URL() string { return s.url }
+
+// SetReachable cuts the array's API off from its clients, or connects it again:
+// connections break at once, new ones as soon as they are made. Sessions stay
+// until they idle out.
+func (s *Server) SetReachable(yes bool) { s.line.SetReachable(yes) }
+
+// Change runs a command on the core beside the API, as somebody at the array's
+// console does. What it returns is done with content afterwards, though it
+// failed. Errors: that of do, or of Keep.
+func (s *Server) Change(do func(now time.Time) ([]array.ContentOp, error)) error {
+	return s.locked(func(now time.Time) error {
+		ops, err := do(now)
+		s.owe(ops)
+		s.unkept = true
+		return err
+	})
+}
 
 // shut lets no call in any more and ends those that wait.
 func (s *Server) shut() {
@@ -195,9 +221,7 @@ func (s *Server) tick() {
 	for {
 		select {
 		case <-t.C:
-			s.cfg.Lock.Lock()
-			s.pass(s.cfg.Now())
-			s.cfg.Lock.Unlock()
+			_ = s.locked(func(time.Time) error { return nil })
 		case <-s.ctx.Done():
 			return
 		}
@@ -214,6 +238,7 @@ func (s *Server) owe(ops []array.ContentOp) {
 	if len(s.owed) == 0 {
 		return
 	}
+	s.unkept = true
 	if s.cfg.Contents != nil {
 		if err := s.cfg.Contents.Apply(s.ctx, s.owed); err != nil {
 			s.log.Error("content not changed", "err", err, "ops", len(s.owed))

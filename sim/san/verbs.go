@@ -1,0 +1,205 @@
+package san
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/csilab/csilab/sim/array"
+)
+
+// Name of the array.
+func (a *Array) Name() string { return a.name }
+
+// URL of its REST API, without /api/v1.
+func (a *Array) URL() string { return a.server.URL() }
+
+// Serial number of the array.
+func (a *Array) Serial() string { return a.core.Config().Serial }
+
+// Look runs a function that reads the core.
+func (a *Array) Look(read func(core *array.Array)) {
+	a.san.mu.RLock()
+	defer a.san.mu.RUnlock()
+	read(a.core)
+}
+
+// Change runs commands on the core beside the REST API, as somebody at the
+// array's console does; the content operations that do returns are done
+// afterwards. The array's time has passed before. Errors: that of do, and of
+// the state directory.
+func (a *Array) Change(do func(now time.Time) ([]array.ContentOp, error)) error {
+	return a.server.Change(do)
+}
+
+// Core of the array, for Change; it must not be used outside of that and Look.
+func (a *Array) Core() *array.Array { return a.core }
+
+func look[T any](a *Array, read func(*array.Array) T) (out T) {
+	a.Look(func(c *array.Array) { out = read(c) })
+	return out
+}
+
+// Volumes returns all volumes but virtual copies that are read-only, oldest
+// first.
+func (a *Array) Volumes() []array.Volume {
+	return slices.DeleteFunc(look(a, (*array.Array).Volumes), snapshot)
+}
+
+// Snapshots returns the virtual copies that are read-only.
+func (a *Array) Snapshots() []array.Volume {
+	return slices.DeleteFunc(look(a, (*array.Array).Volumes), func(v array.Volume) bool { return !snapshot(v) })
+}
+
+func snapshot(v array.Volume) bool { return v.CopyType == array.Virtual && v.ReadOnly }
+
+// Exports returns all exports, oldest first.
+func (a *Array) Exports() []array.VLUN { return look(a, (*array.Array).VLUNs) }
+
+// Hosts returns all hosts, oldest first.
+func (a *Array) Hosts() []array.Host { return look(a, (*array.Array).Hosts) }
+
+// CPGs returns all CPGs, oldest first.
+func (a *Array) CPGs() []array.CPG { return look(a, (*array.Array).CPGs) }
+
+// Groups returns all remote copy groups, oldest first.
+func (a *Array) Groups() []array.Group { return look(a, (*array.Array).Groups) }
+
+// Tasks returns the active tasks and the newest of those that ended.
+func (a *Array) Tasks() []array.Task { return look(a, (*array.Array).Tasks) }
+
+// Ports returns all ports, by place.
+func (a *Array) Ports() []array.Port { return look(a, (*array.Array).Ports) }
+
+// Sessions counts the sessions of the REST API.
+func (a *Array) Sessions() int {
+	return look(a, func(c *array.Array) int { return len(c.Sessions()) })
+}
+
+// LoggedIn is at how many ports of the array an initiator of a node is.
+func (s *SAN) LoggedIn(nodeName, arrayName string) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := s.nodes[nodeName]
+	if n == nil {
+		return 0
+	}
+	live := 0
+	for _, x := range n.sessions {
+		if x.live && x.port.a.name == arrayName {
+			live++
+		}
+	}
+	return live
+}
+
+// RemoveVLUN takes the exports of a volume to a host away, as an administrator
+// does behind a driver's back; with host "" those to all. Errors: there is none.
+func (a *Array) RemoveVLUN(volume, host string) error {
+	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
+		n := 0
+		for _, x := range a.core.VLUNsOf(volume) {
+			if host != "" && x.Host != host {
+				continue
+			}
+			if _, err := a.core.DeleteVLUN(now, keyOf(x)); err != nil {
+				return nil, err
+			}
+			n++
+		}
+		if n == 0 {
+			return nil, fmt.Errorf("san: array %q: volume %q is not exported to host %q", a.name, volume, host)
+		}
+		return nil, nil
+	})
+}
+
+func keyOf(x array.VLUN) array.VLUNKey {
+	return array.VLUNKey{Volume: x.Volume, LUN: x.LUN, Host: x.Host, Port: x.Port}
+}
+
+// RenumberLUN gives the exports of a volume to a host another LUN. Errors: there
+// is none, and those of array.CreateVLUN; then the exports are as they were.
+func (a *Array) RenumberLUN(volume, host string, lun int) error {
+	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
+		old := slices.DeleteFunc(a.core.VLUNsOf(volume), func(x array.VLUN) bool { return x.Host != host })
+		if len(old) == 0 {
+			return nil, fmt.Errorf("san: array %q: volume %q is not exported to host %q", a.name, volume, host)
+		}
+		for _, x := range old {
+			if _, err := a.core.DeleteVLUN(now, keyOf(x)); err != nil {
+				return nil, err
+			}
+		}
+		for i, x := range old {
+			_, err := a.core.CreateVLUN(now, array.VLUNSpec{Volume: volume, Host: host, Port: x.Port, LUN: lun})
+			if err == nil {
+				continue
+			}
+			for _, y := range old[:i] {
+				y.LUN = lun
+				_, _ = a.core.DeleteVLUN(now, keyOf(y))
+			}
+			for _, y := range old {
+				_, _ = a.core.CreateVLUN(now, array.VLUNSpec{Volume: volume, Host: host, Port: y.Port, LUN: y.LUN})
+			}
+			return nil, err
+		}
+		return nil, nil
+	})
+}
+
+// DeleteVolume removes a volume by hand, with its exports. Errors: those of
+// array.DeleteVolume.
+func (a *Array) DeleteVolume(name string) error {
+	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
+		exports := a.core.VLUNsOf(name)
+		for _, x := range exports {
+			if _, err := a.core.DeleteVLUN(now, keyOf(x)); err != nil {
+				return nil, err
+			}
+		}
+		plan, err := a.core.PlanDeleteVolume(now, name)
+		if err == nil {
+			_, err = a.core.DeleteVolume(now, name)
+		}
+		if err != nil {
+			for _, x := range exports {
+				_, _ = a.core.CreateVLUN(now, array.VLUNSpec{Volume: x.Volume, Host: x.Host, Port: x.Port, LUN: x.LUN})
+			}
+			return nil, err
+		}
+		return plan.Ops, nil
+	})
+}
+
+// FillCPG lets a CPG have room for so much more and no further, as if somebody
+// else had filled it; negative lifts that, and with it any limit that the CPG
+// had. Errors: there is no such CPG.
+func (a *Array) FillCPG(name string, freeMiB int64) error {
+	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
+		c, err := a.core.CPG(name)
+		if err != nil {
+			return nil, err
+		}
+		limit := int64(0)
+		if freeMiB >= 0 {
+			limit = max(1, c.UsedMiB()+freeMiB) // 0 would be no limit
+		}
+		none := int64(0)
+		ch := array.CPGChange{GrowthLimitMiB: &limit}
+		if c.WarningMiB > limit && limit > 0 {
+			ch.WarningMiB = &none
+		}
+		_, err = a.core.ModifyCPG(now, name, ch)
+		return nil, err
+	})
+}
+
+// SetPassword changes the password of a user. Sessions stay. It does not outlive
+// the process: users are configuration. Errors: no such user.
+func (a *Array) SetPassword(user, password string) error {
+	return a.Change(func(time.Time) ([]array.ContentOp, error) {
+		return nil, a.core.SetPassword(user, password)
+	})
+}
