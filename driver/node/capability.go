@@ -19,20 +19,24 @@ type access struct {
 	flags    []string
 	readOnly bool // by access mode or by the mount flag ro
 	oneAtop  bool // one target path at most
+	fs       Filesystem
 }
 
 // want is the filesystem to make on a blank device.
 func (a access) want() string {
-	if a.fsType == "" {
-		return "ext4"
+	switch {
+	case a.fsType != "":
+		return a.fsType
+	case a.fs.Type != "":
+		return a.fs.Type
 	}
-	return a.fsType
+	return "ext4"
 }
 
 // parseAccess checks a capability. A missing one is InvalidArgument; one that a
-// volume of a single node can't have is FailedPrecondition (CSI spec,
+// volume of this backend can't have is FailedPrecondition (CSI spec,
 // NodeStageVolume and NodePublishVolume errors, "Exceeds capabilities").
-func parseAccess(c *csi.VolumeCapability) (access, error) {
+func (s *Service) parseAccess(c *csi.VolumeCapability) (access, error) {
 	var a access
 	if c == nil {
 		return a, status.Error(codes.InvalidArgument, "volume_capability: missing")
@@ -75,6 +79,13 @@ func parseAccess(c *csi.VolumeCapability) (access, error) {
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
 	case csi.VolumeCapability_AccessMode_UNKNOWN:
 		return a, status.Error(codes.InvalidArgument, "volume_capability.access_mode: missing")
+	case csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
+		if !s.traits.SharedBlock {
+			return a, status.Errorf(codes.FailedPrecondition, "volume_capability.access_mode is %s: a block volume is for one node at a time (SINGLE_NODE_*)", m)
+		}
+		if !a.block {
+			return a, status.Errorf(codes.FailedPrecondition, "volume_capability.access_mode is %s: a filesystem is for one node at a time (SINGLE_NODE_*), only a raw block volume may be shared", m)
+		}
 	default:
 		return a, status.Errorf(codes.FailedPrecondition, "volume_capability.access_mode is %s: a block volume is for one node at a time (SINGLE_NODE_*)", m)
 	}

@@ -21,7 +21,7 @@ func (s *Service) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolum
 		return nil, status.Errorf(codes.OutOfRange, "capacity_range has required_bytes %d and limit_bytes %d", want, limit)
 	}
 	if req.GetVolumeCapability() != nil {
-		if _, err := parseAccess(req.GetVolumeCapability()); err != nil {
+		if _, err := s.parseAccess(req.GetVolumeCapability()); err != nil {
 			// CSI spec, NodeExpandVolume errors: "Exceeds capabilities" is 3 here.
 			return nil, status.Error(codes.InvalidArgument, status.Convert(err).Message())
 		}

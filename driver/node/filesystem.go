@@ -116,11 +116,13 @@ func (s *Service) xfsInProgress(device string) (bool, error) {
 
 // makeFS formats a device with kubelet's flags (k8s.io/mount-utils v0.37.2,
 // mount_linux.go, formatAndMountSensitive): forced, nothing reserved for root.
-func (s *Service) makeFS(device, kind string) error {
-	args := []string{"-F", "-m0", device}
+// create are further arguments.
+func (s *Service) makeFS(device, kind string, create []string) error {
+	args := []string{"-F", "-m0"}
 	if kind == "xfs" {
-		args = []string{"-f", device}
+		args = []string{"-f"}
 	}
+	args = append(append(args, create...), device)
 	_, err := s.run("mkfs."+kind, args...)
 	return err
 }
@@ -128,12 +130,22 @@ func (s *Service) makeFS(device, kind string) error {
 // check repairs what can be repaired without asking. Exit status 1: corrected;
 // 4: errors left; others (8 and more) say that the check itself did not run,
 // and then mount decides, as for kubelet (mount-utils, checkAndRepairFilesystem).
-func (s *Service) check(device string) error {
+// With repair, errors that are left are repaired too, whatever that costs.
+func (s *Service) check(device, kind string, repair bool) error {
 	_, err := s.run("fsck", "-a", device)
 	if err == nil {
 		return nil
 	}
 	if code, ok := exitStatus(err); ok && code&4 != 0 {
+		if repair && kind != "xfs" {
+			s.log.Warn("a filesystem has errors and is repaired", "device", device, "err", err)
+			_, err := s.run("e2fsck", "-f", "-y", device)
+			// 1: corrected; 2: corrected, reboot if it is mounted, which it isn't.
+			if code, ok := exitStatus(err); err == nil || ok && code&^3 == 0 {
+				return nil
+			}
+			return fmt.Errorf("repair of a filesystem with errors: %w", err)
+		}
 		return fmt.Errorf("filesystem has errors that need a repair by hand: %w", err)
 	}
 	s.log.Warn("fsck", "device", device, "err", err)

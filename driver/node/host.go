@@ -27,6 +27,8 @@ type Host interface {
 	// that deletes a user's data when an unmount was missed.
 	Remove(path string) error
 	EvalSymlinks(path string) (string, error)
+	Chmod(path string, mode fs.FileMode) error
+	Lchown(path string, uid, gid int) error
 	Statfs(path string) (Usage, error)
 	// DeviceSize is the size in bytes of a block device.
 	DeviceSize(path string) (int64, error)

@@ -2,8 +2,9 @@
 // device of a volume, makes a filesystem on it where it is blank, mounts,
 // publishes, grows and measures it.
 //
-// It keeps no state files. What is true is read from the mount table and from
-// the device each time, and each call orders its steps so that a crash after
+// It keeps no state files (a backend may have to, for what it must let go of
+// after the last trace of a volume has left the mount table). What is true is
+// read from the mount table and from the device each time, and each call orders its steps so that a crash after
 // any of them leaves something that the same call, repeated, completes and the
 // reverse call undoes.
 package node
@@ -18,29 +19,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
-
-// Errors of a Backend, mapped to codes of the wire here.
-var (
-	// ErrNoDevice: the volume's device is not on this node (yet): Unavailable.
-	ErrNoDevice = errors.New("node: device not present")
-	// ErrContext: the publish context lacks what names the device: InvalidArgument.
-	ErrContext = errors.New("node: unusable publish context")
-)
-
-// Backend is what differs between storage systems on a node.
-type Backend interface {
-	// NodeID is the id by which the controller knows this node.
-	NodeID(ctx context.Context) (string, error)
-	// Device resolves the device node (e.g. /dev/sdb) of the volume that the
-	// publish context names, and has checked that it is that volume's. With wait
-	// it asks the bus for new devices and waits a bounded time for it.
-	// Errors: ErrNoDevice, ErrContext, ctx.
-	Device(ctx context.Context, publishContext map[string]string, wait bool) (string, error)
-	// Devices lists the device nodes that may belong to volumes.
-	Devices() ([]string, error)
-	// Rescan makes a device node show the present size of its volume.
-	Rescan(ctx context.Context, device string) error
-}
 
 // Config of the service.
 type Config struct {
@@ -59,6 +37,7 @@ type Service struct {
 	csi.UnimplementedNodeServer
 	cfg      Config
 	host     Host
+	traits   Traits
 	log      *slog.Logger
 	inflight inflight
 	known    known
@@ -78,7 +57,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{cfg: cfg, host: cfg.Host, log: cfg.Log}, nil
+	return &Service{cfg: cfg, host: cfg.Host, traits: cfg.Backend.Traits(), log: cfg.Log}, nil
 }
 
 // NodeGetCapabilities implements csi.NodeServer.
@@ -127,6 +106,10 @@ func fail(ctx context.Context, code codes.Code, format string, args ...any) erro
 		code = codes.InvalidArgument
 	case errors.Is(err, ErrNoDevice):
 		code = codes.Unavailable
+	case errors.Is(err, ErrLogin):
+		code = codes.Unauthenticated
+	case errors.Is(err, ErrInUse):
+		code = codes.FailedPrecondition
 	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
 		code = codes.DeadlineExceeded
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):

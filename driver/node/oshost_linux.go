@@ -29,6 +29,8 @@ func (h osHost) ReadFile(path string) ([]byte, error)         { return os.ReadFi
 func (h osHost) MkdirAll(path string, perm fs.FileMode) error { return os.MkdirAll(path, perm) }
 func (h osHost) Remove(path string) error                     { return os.Remove(path) }
 func (h osHost) EvalSymlinks(path string) (string, error)     { return filepath.EvalSymlinks(path) }
+func (h osHost) Chmod(path string, mode fs.FileMode) error    { return os.Chmod(path, mode) }
+func (h osHost) Lchown(path string, uid, gid int) error       { return os.Lchown(path, uid, gid) }
 func (h osHost) Mounter() mount.Interface                     { return h.mounter }
 func (h osHost) Exec() exec.Interface                         { return h.exec }
 

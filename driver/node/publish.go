@@ -24,7 +24,7 @@ func (s *Service) NodePublishVolume(ctx context.Context, req *csi.NodePublishVol
 	if err := need("volume_id", volume, "target_path", req.GetTargetPath()); err != nil {
 		return nil, err
 	}
-	a, err := parseAccess(req.GetVolumeCapability())
+	a, err := s.parseAccess(req.GetVolumeCapability())
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,17 @@ func (s *Service) NodePublishVolume(ctx context.Context, req *csi.NodePublishVol
 	if target == staging {
 		return nil, status.Errorf(codes.InvalidArgument, "target_path is %s, which is the staging_target_path", target)
 	}
-	device, err := s.cfg.Backend.Device(ctx, req.GetPublishContext(), false)
+	v := Volume{ID: volume, PublishContext: req.GetPublishContext(), Context: req.GetVolumeContext(), Secrets: req.GetSecrets()}
+	if a.fs, err = s.cfg.Backend.Filesystem(v); err != nil {
+		return nil, fail(ctx, codes.Internal, "%w", err)
+	}
+	if a.fs.ReadOnly {
+		if a.block {
+			return nil, status.Error(codes.InvalidArgument, "readonly: the volume was published to this node for reading, which is not supported for a block volume")
+		}
+		a.readOnly = true
+	}
+	device, err := s.cfg.Backend.Device(ctx, v, false)
 	if err != nil {
 		return nil, fail(ctx, codes.Internal, "device of volume %q: %w", volume, err)
 	}

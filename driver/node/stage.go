@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -18,15 +19,16 @@ import (
 // the staging path, formatted before when it is blank, and grown to its device.
 // For a block volume only the device is looked for.
 //
-// Crash safety: formatting comes before the mount and is repeated as long as
-// the device is blank; the mount is the last step that leaves something behind,
-// and growing is repeated by each call.
+// Crash safety: a device that must be let go of is held before it is looked
+// for; formatting comes before the mount and is repeated as long as the device
+// is blank; the mount is the last step that leaves something behind, and growing
+// and the owner of the root directory are repeated by each call.
 func (s *Service) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume := req.GetVolumeId()
 	if err := need("volume_id", volume, "staging_target_path", req.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
-	a, err := parseAccess(req.GetVolumeCapability())
+	a, err := s.parseAccess(req.GetVolumeCapability())
 	if err != nil {
 		return nil, err
 	}
@@ -45,20 +47,55 @@ func (s *Service) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeR
 	if other, ok := s.known.other(p, volume); ok {
 		return nil, status.Errorf(codes.FailedPrecondition, "staging_target_path %s holds volume %q", p, other)
 	}
-	device, err := s.cfg.Backend.Device(ctx, req.GetPublishContext(), true)
-	if err != nil {
-		return nil, fail(ctx, codes.Internal, "device of volume %q: %w", volume, err)
+	v := Volume{ID: volume, PublishContext: req.GetPublishContext(), Context: req.GetVolumeContext(), Secrets: req.GetSecrets()}
+	if a.fs, err = s.cfg.Backend.Filesystem(v); err != nil {
+		return nil, fail(ctx, codes.Internal, "%w", err)
 	}
-	if a.block {
-		err = s.stageBlock(p, device)
-	} else {
-		err = s.stageMount(ctx, p, device, a)
-	}
+	a.readOnly = a.readOnly || a.fs.ReadOnly
+	_, held, err := s.cfg.Backend.Held(volume)
 	if err != nil {
+		return nil, fail(ctx, codes.Internal, "volume %q: %w", volume, err)
+	}
+	if err := s.stage(ctx, v, p, a); err != nil {
+		if !held && final(err) {
+			s.abandon(ctx, volume)
+		}
 		return nil, err
 	}
 	s.known.put(p, volume)
 	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+func (s *Service) stage(ctx context.Context, v Volume, p string, a access) error {
+	device, err := s.cfg.Backend.Device(ctx, v, true)
+	if err != nil {
+		return fail(ctx, codes.Internal, "device of volume %q: %w", v.ID, err)
+	}
+	if a.block {
+		return s.stageBlock(p, device)
+	}
+	return s.stageMount(ctx, p, device, a)
+}
+
+// final says whether the orchestrator takes an error for the end of the call,
+// and doesn't undo it (k8s v1.37, pkg/volume/csi/csi_client.go, isFinalError).
+func final(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return false
+	}
+	return true
+}
+
+// abandon lets go of a volume whose staging failed for good: nobody is going to
+// unstage it, and the controller may give what it leaves on the node (a LUN)
+// to another volume.
+func (s *Service) abandon(ctx context.Context, volume string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := s.cfg.Backend.Release(ctx, volume, ""); err != nil {
+		s.log.Warn("the device of a volume that could not be staged stays on the node", "volume", volume, "err", err)
+	}
 }
 
 func (s *Service) stageBlock(p, device string) error {
@@ -87,12 +124,18 @@ func (s *Service) stageMount(ctx context.Context, p, device string, a access) er
 			if a.readOnly {
 				return nil
 			}
-			// An earlier call may have ended between mount and growth. Once it is
+			// An earlier call may have ended after the mount. Once it is
 			// published it was staged whole, and growing it is NodeExpandVolume's.
 			if refs, err := s.refs(p); err == nil && len(refs) > 0 {
 				return nil
 			}
-			return s.fit(ctx, device, p, top.Type, a)
+			if err := s.fit(ctx, device, p, top.Type, a); err != nil {
+				return err
+			}
+			if err := s.own(p, a.fs); err != nil {
+				return fail(ctx, codes.Internal, "root directory of the volume: %w", err)
+			}
+			return nil
 		}
 	}
 	// The orchestrator makes the directory; one that was lost is made again, and
@@ -114,7 +157,7 @@ func (s *Service) stageMount(ctx context.Context, p, device string, a access) er
 	case made:
 		kind = a.want()
 		s.log.Info("formatting", "device", device, "fs", kind)
-		if err := s.makeFS(device, kind); err != nil {
+		if err := s.makeFS(device, kind, a.fs.Create); err != nil {
 			return fail(ctx, codes.Internal, "%w", err)
 		}
 	case a.fsType != "" && a.fsType != kind:
@@ -122,21 +165,56 @@ func (s *Service) stageMount(ctx context.Context, p, device string, a access) er
 	case !slices.Contains(filesystems, kind):
 		return status.Errorf(codes.FailedPrecondition, "%s holds %s, allowed are %s", device, kind, strings.Join(filesystems, ", "))
 	case !a.readOnly:
-		if err := s.check(device); err != nil {
+		if err := s.check(device, kind, a.fs.Repair); err != nil {
 			return fail(ctx, codes.Internal, "%w", err)
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return fail(ctx, codes.Internal, "before the mount: %w", err)
 	}
-	if err := s.host.Mounter().Mount(device, p, kind, stageOptions(kind, a)); err != nil {
+	if err := s.mount(device, p, kind, a); err != nil {
 		return fail(ctx, codes.Internal, "mount: %w", s.undo(err, p))
 	}
-	if made || a.readOnly {
+	if a.readOnly {
 		return nil
 	}
-	if err := s.fit(ctx, device, p, kind, a); err != nil {
-		return status.Error(status.Code(err), s.undo(errors.New(status.Convert(err).Message()), p).Error())
+	if !made {
+		if err := s.fit(ctx, device, p, kind, a); err != nil {
+			return status.Error(status.Code(err), s.undo(errors.New(status.Convert(err).Message()), p).Error())
+		}
+	}
+	if err := s.own(p, a.fs); err != nil {
+		return fail(ctx, codes.Internal, "root directory of the volume: %w", s.undo(err, p))
+	}
+	return nil
+}
+
+// mount mounts a device, and repairs an xfs that can't be mounted where that
+// was asked for: fsck.xfs(8) does nothing before.
+func (s *Service) mount(device, p, kind string, a access) error {
+	err := s.host.Mounter().Mount(device, p, kind, stageOptions(kind, a))
+	if err == nil || kind != "xfs" || !a.fs.Repair || a.readOnly {
+		return err
+	}
+	if _, uerr := s.unmountAll(p); uerr != nil {
+		return errors.Join(err, uerr)
+	}
+	s.log.Warn("xfs can't be mounted and is repaired", "device", device, "err", err)
+	if _, rerr := s.run("xfs_repair", device); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	return s.host.Mounter().Mount(device, p, kind, stageOptions(kind, a))
+}
+
+// own gives the root directory of a mounted volume its owner and mode.
+func (s *Service) own(p string, fs Filesystem) error {
+	if o := fs.Owner; o != nil {
+		if err := s.host.Lchown(p, o.UID, o.GID); err != nil {
+			return err
+		}
+	}
+	if fs.Mode != nil {
+		return s.host.Chmod(p, *fs.Mode)
 	}
 	return nil
 }
@@ -243,8 +321,12 @@ func differ(have, want []string) string {
 
 func isReadOnly(m mount.MountPoint) bool { return slices.Contains(m.Opts, "ro") }
 
-// NodeUnstageVolume implements csi.NodeServer. The directory is the
-// orchestrator's and stays.
+// NodeUnstageVolume implements csi.NodeServer. It unmounts, then takes the device
+// off the node where the backend has to. The directory is the orchestrator's and
+// stays.
+//
+// Crash safety: a held volume stays held until its device is gone, so that a
+// repeated call knows what to let go of though nothing is mounted any more.
 func (s *Service) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	volume := req.GetVolumeId()
 	if err := need("volume_id", volume, "staging_target_path", req.GetStagingTargetPath()); err != nil {
@@ -265,9 +347,26 @@ func (s *Service) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVol
 	if other, ok := s.known.other(p, volume); ok {
 		return nil, status.Errorf(codes.FailedPrecondition, "staging_target_path %s holds volume %q", p, other)
 	}
+	device, held, err := s.cfg.Backend.Held(volume)
+	if err != nil {
+		return nil, fail(ctx, codes.Internal, "volume %q: %w", volume, err)
+	}
 	at, err := s.mountsAt(p)
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
+	}
+	if len(at) > 0 && !held {
+		device = at[len(at)-1].Device
+	}
+	if held && device != "" {
+		// A raw block volume: its device node is bound to the targets.
+		refs, err := s.refs(device)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+		if len(refs) > 0 {
+			return nil, status.Errorf(codes.FailedPrecondition, "volume %q is still published at %s", volume, strings.Join(refs, ", "))
+		}
 	}
 	if len(at) > 0 && s.alive(p, at[len(at)-1].Device) == nil {
 		// A volume that is still published would keep its device in use while the
@@ -282,6 +381,9 @@ func (s *Service) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVol
 	}
 	if _, err := s.unmountAll(p); err != nil {
 		return nil, fail(ctx, codes.Internal, "unmount: %w", err)
+	}
+	if err := s.cfg.Backend.Release(ctx, volume, device); err != nil {
+		return nil, fail(ctx, codes.Internal, "device of volume %q: %w", volume, err)
 	}
 	s.known.drop(p)
 	return &csi.NodeUnstageVolumeResponse{}, nil

@@ -49,7 +49,10 @@ type Config struct {
 }
 
 // Guest implements node.Backend.
-type Guest struct{ cfg Config }
+type Guest struct {
+	node.Unheld // the controller pulls the disk
+	cfg         Config
+}
 
 var _ node.Backend = (*Guest)(nil)
 
@@ -118,8 +121,17 @@ func formatUUID(h string) (string, error) {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], nil
 }
 
+// Traits implements node.Backend.
+func (g *Guest) Traits() node.Traits { return node.Traits{} }
+
+// Filesystem implements node.Backend: vSphere has nothing to say about it.
+func (g *Guest) Filesystem(node.Volume) (node.Filesystem, error) {
+	return node.Filesystem{Type: "ext4"}, nil
+}
+
 // Device implements node.Backend. The disk is found by its WWN only.
-func (g *Guest) Device(ctx context.Context, publishContext map[string]string, wait bool) (string, error) {
+func (g *Guest) Device(ctx context.Context, v node.Volume, wait bool) (string, error) {
+	publishContext := v.PublishContext
 	uuid := strings.ToLower(strings.ReplaceAll(publishContext[KeyDiskUUID], "-", ""))
 	if b, err := hex.DecodeString(uuid); err != nil || len(b) != 16 {
 		return "", fmt.Errorf("%w: publish_context[%q] is %q, must be 32 hex digits", node.ErrContext, KeyDiskUUID, publishContext[KeyDiskUUID])

@@ -42,7 +42,9 @@ func plug(t testing.TB, h *host.Memory, s disk.Store, wwn string) {
 	}
 }
 
-func ctxOf(wwn string) map[string]string { return map[string]string{"diskUUID": wwn} }
+func ctxOf(wwn string) node.Volume {
+	return node.Volume{PublishContext: map[string]string{"diskUUID": wwn}}
+}
 
 func newGuest(t testing.TB, cfg Config) *Guest {
 	t.Helper()

@@ -1,0 +1,330 @@
+package san
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	sysBlock    = "/sys/block"
+	sysSCSIHost = "/sys/class/scsi_host"
+	sysFCHost   = "/sys/class/fc_host"
+	sysSession  = "/sys/class/iscsi_session"
+)
+
+// disk is a SCSI disk: one path to a logical unit.
+type disk struct {
+	name   string // sda
+	host   string // host3, the adapter
+	lun    int    // -1: not known
+	wwn    string // hex digits of the identity that the kernel has of it; "" when it has none
+	vendor string
+	state  string // running, offline, …
+	target string // iSCSI name, or WWPN, of the port that it is behind; "" when not known
+	holder string // dm-N, the map that it is a path of; ""
+}
+
+// remote says whether a disk is behind a storage network. A disk of the node
+// itself is none of this package's business.
+func (d disk) remote() bool { return d.target != "" || d.vendor == "3PARdata" }
+
+// mpath is a multipath map.
+type mpath struct {
+	dm     string // dm-0
+	name   string // mpatha
+	uuid   string
+	slaves []string
+	held   bool // another block device (LVM, crypt) is on it
+}
+
+func (m mpath) node() string { return "/dev/mapper/" + m.name }
+
+// bus is what sysfs shows at a moment.
+type bus struct {
+	disks []disk
+	maps  []mpath
+}
+
+func (b bus) byUUID(uuid string) (mpath, bool) {
+	i := slices.IndexFunc(b.maps, func(m mpath) bool { return m.uuid == uuid })
+	if i < 0 {
+		return mpath{}, false
+	}
+	return b.maps[i], true
+}
+
+func (b bus) byDM(dm string) (mpath, bool) {
+	i := slices.IndexFunc(b.maps, func(m mpath) bool { return m.dm == dm })
+	if i < 0 {
+		return mpath{}, false
+	}
+	return b.maps[i], true
+}
+
+// line reads a one-line file of sysfs; "" when it isn't there.
+func (s *SAN) line(p ...string) string {
+	b, err := s.host.ReadFile(path.Join(p...))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// names are the entries of a directory that start with a prefix, in order. A
+// directory that isn't there has none.
+func (s *SAN) names(dir, prefix string) ([]string, error) {
+	entries, err := s.host.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			out = append(out, e.Name())
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// look reads the bus.
+func (s *SAN) look() (bus, error) {
+	var b bus
+	all, err := s.names(sysBlock, "")
+	if err != nil {
+		return b, err
+	}
+	targets, err := s.targetsByHost()
+	if err != nil {
+		return b, err
+	}
+	for _, n := range all {
+		switch {
+		case strings.HasPrefix(n, "sd"):
+			d, err := s.disk(n, targets)
+			if err != nil {
+				return b, err
+			}
+			b.disks = append(b.disks, d)
+		case strings.HasPrefix(n, "dm-"):
+			m, err := s.mpath(n)
+			if err != nil {
+				return b, err
+			}
+			if strings.HasPrefix(m.uuid, mapPrefix) {
+				b.maps = append(b.maps, m)
+			}
+		}
+	}
+	return b, nil
+}
+
+func (s *SAN) mpath(dm string) (mpath, error) {
+	dir := path.Join(sysBlock, dm)
+	m := mpath{dm: dm, uuid: s.line(dir, "dm/uuid"), name: s.line(dir, "dm/name")}
+	if !strings.HasPrefix(m.uuid, mapPrefix) {
+		return m, nil
+	}
+	var err error
+	if m.slaves, err = s.names(path.Join(dir, "slaves"), ""); err != nil {
+		return m, err
+	}
+	holders, err := s.names(path.Join(dir, "holders"), "")
+	m.held = len(holders) > 0
+	return m, err
+}
+
+func (s *SAN) disk(name string, targets map[string]string) (disk, error) {
+	dir := path.Join(sysBlock, name, "device")
+	d := disk{name: name, lun: -1, wwn: s.wwn(name), vendor: s.line(dir, "vendor"), state: s.line(dir, "state")}
+	// /sys/devices/…/host3/session1/target3:0:0/3:0:0:5, or, over FC,
+	// …/host7/rport-7:0-1/target7:0:1/7:0:1:5.
+	if real, err := s.host.EvalSymlinks(dir); err == nil {
+		d.address(path.Base(real))
+		for e := range strings.SplitSeq(real, "/") {
+			switch {
+			case strings.HasPrefix(e, "session"):
+				d.target = s.iscsiName(e)
+			case strings.HasPrefix(e, "rport-"):
+				d.target = wwpn(s.line("/sys/class/fc_remote_ports", e, "port_name"))
+			}
+		}
+	}
+	if d.lun < 0 {
+		all, err := s.names(path.Join(dir, "scsi_device"), "")
+		if err != nil {
+			return d, err
+		}
+		if len(all) == 1 {
+			d.address(all[0])
+		}
+	}
+	if d.target == "" {
+		d.target = targets[d.host]
+	}
+	holders, err := s.names(path.Join(sysBlock, name, "holders"), "dm-")
+	if len(holders) > 0 {
+		d.holder = holders[0]
+	}
+	return d, err
+}
+
+// address takes host and LUN from H:C:T:L.
+func (d *disk) address(hctl string) {
+	f := strings.Split(hctl, ":")
+	if len(f) != 4 {
+		return
+	}
+	lun, err := strconv.Atoi(f[3])
+	if err != nil {
+		return
+	}
+	d.host, d.lun = "host"+f[0], lun
+}
+
+// wwn is the identity of a disk as the kernel has it (VPD page 0x83).
+func (s *SAN) wwn(name string) string {
+	id, ok := strings.CutPrefix(strings.ToLower(s.line(sysBlock, name, "device/wwid")), "naa.")
+	if !ok {
+		return ""
+	}
+	return id
+}
+
+// iscsiName is the target of a session.
+func (s *SAN) iscsiName(session string) string {
+	return strings.ToLower(s.line(sysSession, session, "targetname"))
+}
+
+func wwpn(s string) string { return strings.TrimPrefix(strings.ToLower(s), "0x") }
+
+// targetsByHost are the iSCSI names by SCSI host: each session has a host of its
+// own.
+func (s *SAN) targetsByHost() (map[string]string, error) {
+	hosts, err := s.names(sysSCSIHost, "host")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, h := range hosts {
+		sessions, err := s.names(path.Join(sysSCSIHost, h, "device"), "session")
+		if err != nil {
+			return nil, err
+		}
+		if len(sessions) > 0 {
+			out[h] = s.iscsiName(sessions[0])
+		}
+	}
+	return out, nil
+}
+
+// inquire asks a disk again who it is and how large. A disk that is gone has no
+// identity.
+func (s *SAN) inquire(name string) (wwn string, err error) {
+	err = s.host.WriteFile(path.Join(sysBlock, name, "device/rescan"), []byte("1"), 0o200)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("rescan of %s: %w", name, err)
+	}
+	return s.wwn(name), nil
+}
+
+// remove takes a disk off the node; one that is gone is no error.
+func (s *SAN) remove(name, why string) error {
+	s.log.Info("deleting a path", "disk", name, "why", why)
+	err := s.host.WriteFile(path.Join(sysBlock, name, "device/delete"), []byte("1"), 0o200)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("delete of %s (%s): %w", name, why, err)
+	}
+	return nil
+}
+
+// scan looks for the volume's logical units at the adapters that lead to it: of
+// the sessions to its targets, or of FC ports that are up.
+func (s *SAN) scan(e export) error {
+	var errs []error
+	one := func(host string, lun int) {
+		f := path.Join(sysSCSIHost, host, "scan")
+		if err := s.host.WriteFile(f, fmt.Appendf(nil, "- - %d", lun), 0o200); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("scan of %s: %w", host, err))
+		}
+	}
+	if e.protocol == fc {
+		hosts, err := s.names(sysFCHost, "host")
+		if err != nil {
+			return err
+		}
+		for _, h := range hosts {
+			if st := s.line(sysFCHost, h, "port_state"); st != "" && !strings.EqualFold(st, "Online") {
+				continue
+			}
+			for _, lun := range e.luns() {
+				one(h, lun)
+			}
+		}
+		return errors.Join(errs...)
+	}
+	targets, err := s.targetsByHost()
+	if err != nil {
+		return err
+	}
+	for _, h := range sorted(targets) {
+		for _, a := range e.arrays {
+			if slices.Contains(a.targets, targets[h]) {
+				one(h, a.lun)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (e export) luns() []int {
+	var out []int
+	for _, a := range e.arrays {
+		if !slices.Contains(out, a.lun) {
+			out = append(out, a.lun)
+		}
+	}
+	return out
+}
+
+// checked are the path checker's results by disk ("ready", "faulty", "ghost"
+// for a standby port, …). A node without multipathd has none.
+func (s *SAN) checked(ctx context.Context) map[string]string {
+	out, err := s.run(ctx, "multipathd", "show", "paths", "format", "%w %d %t %i %o %T %z %s %m")
+	if err != nil {
+		s.log.Warn("states of paths", "err", err)
+		return nil
+	}
+	states := map[string]string{}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) >= 6 && strings.HasPrefix(f[1], "sd") {
+			states[f[1]] = f[5]
+		}
+	}
+	return states
+}
+
+// usable says whether I/O over a path can succeed now.
+func usable(d disk, states map[string]string) bool {
+	if d.state != "" && d.state != "running" {
+		return false
+	}
+	switch states[d.name] {
+	case "faulty", "down", "timeout", "ghost", "removed", "disconnected":
+		return false
+	}
+	return true
+}

@@ -1,0 +1,305 @@
+package san
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csilab/csilab/driver/node"
+)
+
+// Device implements node.Backend. It returns the node of the multipath map whose
+// identity is the volume's, all of whose paths have said that they are the
+// volume's, and of which one at least works.
+func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, error) {
+	e, err := parse(v.PublishContext)
+	if err != nil {
+		return "", err
+	}
+	if !wait {
+		return s.find(ctx, e)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Wait, fmt.Errorf("waited %s", s.cfg.Wait))
+	defer cancel()
+	var c chap
+	if e.protocol == iSCSI {
+		if c, err = s.chapOf(ctx, v); err != nil {
+			return "", err
+		}
+	}
+	if err := s.hold(v.ID, e); err != nil {
+		return "", err
+	}
+	if err := s.clean(ctx, e, true); err != nil {
+		return "", err
+	}
+	if e.protocol == iSCSI {
+		if err := s.login(ctx, e, c); err != nil {
+			return "", s.late(ctx, err)
+		}
+	}
+	var last time.Duration
+	for again := 20 * time.Millisecond; ; again = min(2*again, 2*time.Second) {
+		// A LUN shows up in a scan only, and only where no stale device stands in its
+		// place.
+		if last == 0 || last >= time.Second {
+			if last > 0 {
+				if err := s.clean(ctx, e, false); err != nil {
+					return "", err
+				}
+			}
+			if err := s.scan(e); err != nil {
+				s.log.Warn("scan", "serial", e.serial, "err", err)
+			}
+			last = 0
+		}
+		dev, err := s.find(ctx, e)
+		if err == nil || !errors.Is(err, node.ErrNoDevice) {
+			return dev, err
+		}
+		if pause(ctx, again) != nil {
+			return "", s.late(ctx, err)
+		}
+		last += again
+	}
+}
+
+// late adds to an error why waiting has ended, when that is so.
+func (s *SAN) late(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+}
+
+// clean takes paths off the node that would carry the volume's I/O elsewhere, or
+// stand in the way of a path to it. Each that may is asked who it is: what the
+// kernel has of it is of the time when it was found.
+//
+// With flush, a map of the volume that has no path left that works is taken down
+// too, with its paths, so that the scan makes them anew. One that is in use
+// stays; paths that come are added to it.
+func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
+	give, err := s.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
+	b, err := s.look()
+	if err != nil {
+		return err
+	}
+	own, mapped := b.byUUID(e.uuid())
+	var errs []error
+	var kept []disk
+	for _, d := range b.disks {
+		member := mapped && slices.Contains(own.slaves, d.name)
+		if !member && d.wwn != e.serial && !(e.hasLUN(d.lun) && d.remote()) {
+			continue
+		}
+		now, err := s.inquire(d.name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		why := e.misleads(d, now, member, b)
+		if why == "" {
+			if member {
+				kept = append(kept, d)
+			}
+			continue
+		}
+		if err := s.remove(d.name, why); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if mapped && flush {
+		states := s.checked(ctx)
+		if !slices.ContainsFunc(kept, func(d disk) bool { return usable(d, states) }) {
+			s.log.Info("flushing a map without a path that works", "map", own.name, "serial", e.serial)
+			if err := s.flush(ctx, own, b, 1); err != nil {
+				s.log.Warn("a map without a path that works stays", "map", own.name, "err", err)
+			} else {
+				for _, d := range kept {
+					if err := s.remove(d.name, "its map had no path that works"); err != nil {
+						errs = append(errs, err)
+					}
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// misleads says why a disk must go, or "". now is who it is.
+func (e export) misleads(d disk, now string, member bool, b bus) string {
+	switch {
+	case now == "":
+		// Gone, or without an identity: not to be used, and harmless unless it is a
+		// path of the volume's map.
+		if member {
+			return "a path of the volume without an identity"
+		}
+	case now == e.serial && !e.accepts(d.target, d.lun):
+		return fmt.Sprintf("the volume is no longer at LUN %d", d.lun)
+	case now == e.serial && d.wwn != e.serial:
+		// Its LUN was given to the volume. The kernel, and whoever uses the device,
+		// take it for the one of before.
+		return fmt.Sprintf("it was %s and is %s now", d.wwn, now)
+	case now != e.serial && member:
+		return fmt.Sprintf("a path of the volume, but it is %s", now)
+	case now != d.wwn && d.wwn == e.serial:
+		return fmt.Sprintf("it was the volume and is %s now", now)
+	}
+	if m, ok := b.byDM(d.holder); ok && now != "" && m.uuid != mapUUID(now) {
+		return fmt.Sprintf("it is %s, and a path of %s (%s)", now, m.name, strings.TrimPrefix(m.uuid, mapPrefix))
+	}
+	return ""
+}
+
+// find looks for the volume's map. It trusts what the kernel has of the paths.
+// Errors: node.ErrNoDevice, which says how far it is.
+func (s *SAN) find(ctx context.Context, e export) (string, error) {
+	b, err := s.look()
+	if err != nil {
+		return "", err
+	}
+	not := func(format string, args ...any) (string, error) {
+		return "", fmt.Errorf("%w: volume %s: %s", node.ErrNoDevice, e.serial, fmt.Sprintf(format, args...))
+	}
+	m, ok := b.byUUID(e.uuid())
+	if !ok {
+		var paths, others []string
+		for _, d := range b.disks {
+			switch {
+			case d.wwn == e.serial:
+				paths = append(paths, d.name)
+			case e.hasLUN(d.lun):
+				others = append(others, fmt.Sprintf("%s is %q", d.name, d.wwn))
+			}
+		}
+		switch {
+		case len(paths) > 0:
+			return not("paths %s are there, but no multipath map of them", strings.Join(paths, ", "))
+		case len(others) > 0:
+			return not("no path has this serial number; at LUN %v, %s", e.luns(), strings.Join(others, ", "))
+		}
+		return not("no path has this serial number or LUN %v", e.luns())
+	}
+	states := s.checked(ctx)
+	var dead []string
+	works := false
+	for _, name := range m.slaves {
+		i := slices.IndexFunc(b.disks, func(d disk) bool { return d.name == name })
+		switch {
+		case i < 0:
+			dead = append(dead, name+" is gone")
+		case b.disks[i].wwn != e.serial:
+			return not("path %s of %s is %q", name, m.name, b.disks[i].wwn)
+		case !e.accepts(b.disks[i].target, b.disks[i].lun):
+			return not("path %s of %s is at LUN %d, expected is %v", name, m.name, b.disks[i].lun, e.luns())
+		case !usable(b.disks[i], states):
+			dead = append(dead, fmt.Sprintf("%s is %s", name, strings.TrimSpace(b.disks[i].state+" "+states[name])))
+		default:
+			works = true
+		}
+	}
+	if !works {
+		return not("%s has no path that works: %s", m.name, strings.Join(dead, ", "))
+	}
+	if len(dead) > 0 {
+		s.log.Warn("the volume has paths that don't work", "map", m.name, "paths", dead)
+	}
+	dev := m.node()
+	fi, err := s.host.Stat(dev)
+	if err != nil || fi.Mode()&fs.ModeDevice == 0 || fi.Mode()&fs.ModeCharDevice != 0 {
+		return not("%s isn't a block device yet", dev)
+	}
+	if size, err := s.host.DeviceSize(dev); err != nil || size <= 0 {
+		return not("%s has no size yet (%d, %v)", dev, size, err)
+	}
+	return dev, nil
+}
+
+// Devices implements node.Backend: the nodes of all multipath maps.
+func (s *SAN) Devices() ([]string, error) {
+	b, err := s.look()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, m := range b.maps {
+		out = append(out, m.node())
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// mapOf finds the map behind a device node; false when there is none.
+func (s *SAN) mapOf(b bus, device string) (mpath, bool) {
+	real, err := s.host.EvalSymlinks(device)
+	if err != nil {
+		real = device
+	}
+	i := slices.IndexFunc(b.maps, func(m mpath) bool {
+		return device == m.node() || real == m.node() || real == "/dev/"+m.dm
+	})
+	if i < 0 {
+		return mpath{}, false
+	}
+	return b.maps[i], true
+}
+
+// Rescan implements node.Backend: each path is asked for its size, then the map
+// takes it over. A path that turns out to lead to another volume is deleted
+// before.
+func (s *SAN) Rescan(ctx context.Context, device string) error {
+	give, err := s.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
+	b, err := s.look()
+	if err != nil {
+		return err
+	}
+	m, ok := s.mapOf(b, device)
+	if !ok {
+		return fmt.Errorf("%w: %s is not a multipath map", node.ErrNoDevice, device)
+	}
+	var errs []error
+	good := 0
+	for _, name := range m.slaves {
+		now, err := s.inquire(name)
+		switch {
+		case err != nil:
+			// A dead path: it shows its size when it is back.
+			errs = append(errs, err)
+		case m.uuid != mapUUID(now):
+			if err := s.remove(name, fmt.Sprintf("a path of %s, but it is %q", m.name, now)); err != nil {
+				return err
+			}
+		default:
+			good++
+		}
+	}
+	if good == 0 {
+		return fmt.Errorf("%w: no path of %s answers: %w", node.ErrNoDevice, m.name, errors.Join(errs...))
+	}
+	if len(errs) > 0 {
+		s.log.Warn("paths that can't be asked for their size", "map", m.name, "err", errors.Join(errs...))
+	}
+	// The answer of multipathd is its output; older ones exit with 0 after "fail".
+	out, err := s.run(ctx, "multipathd", "resize", "map", m.name)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(out) != "ok" {
+		return fmt.Errorf("multipathd resize map %s: %q", m.name, strings.TrimSpace(out))
+	}
+	return nil
+}
