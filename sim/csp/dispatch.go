@@ -1,0 +1,303 @@
+package csp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/csilab/csilab/sim/csp/wsapi"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+// maxBody bounds a request.
+const maxBody = 1 << 20
+
+// Prefix of all paths. Off the cluster clients put a prefix of their own before
+// it, by default /csp.
+const Prefix = "/containers/v1/"
+
+// call is one request.
+type call struct {
+	ctx     context.Context
+	vars    map[string]string
+	query   map[string]string
+	body    []byte
+	arrayIP string
+
+	token *token
+	on    *backend
+	array *wsapi.Client
+}
+
+type handler func(*Server, *call) (reply, error)
+
+type route struct {
+	method, pattern string
+	serve           handler
+	open            bool // without a token
+}
+
+var routes = []route{
+	{http.MethodPost, "tokens", (*Server).createToken, true},
+	{http.MethodDelete, "tokens/{id}", (*Server).deleteToken, false},
+	{http.MethodGet, "hosts", (*Server).listHosts, false},
+	{http.MethodPost, "hosts", (*Server).putHost, false},
+	{http.MethodDelete, "hosts", (*Server).deleteHost, false},
+	{http.MethodDelete, "hosts/{id}", (*Server).deleteHost, false},
+	{http.MethodGet, "volumes", (*Server).listVolumes, false},
+	{http.MethodPost, "volumes", (*Server).createVolume, false},
+	{http.MethodGet, "volumes/{id}", (*Server).getVolume, false},
+	{http.MethodPut, "volumes/{id}", (*Server).changeVolume, false},
+	{http.MethodDelete, "volumes/{id}", (*Server).deleteVolume, false},
+	{http.MethodPut, "volumes/{id}/actions/publish", (*Server).publish, false},
+	{http.MethodPut, "volumes/{id}/actions/unpublish", (*Server).unpublish, false},
+	{http.MethodGet, "snapshots", (*Server).listSnapshots, false},
+	{http.MethodPost, "snapshots", (*Server).createSnapshot, false},
+	{http.MethodGet, "snapshots/{id}", (*Server).getSnapshot, false},
+	{http.MethodDelete, "snapshots/{id}", (*Server).deleteSnapshot, false},
+}
+
+// match finds the route of a path below Prefix, as it came.
+func match(method, path string) (route, map[string]string, *failure) {
+	parts := strings.Split(strings.TrimSuffix(path, "/"), "/")
+	for i, p := range parts {
+		if u, err := url.PathUnescape(p); err == nil { // else as it is: clients escape nothing
+			parts[i] = u
+		}
+		if parts[i] == "" {
+			return route{}, nil, refuse(http.StatusNotFound, "no such resource")
+		}
+	}
+	there := false
+	for _, r := range routes {
+		vars, ok := fits(r.pattern, parts)
+		if !ok {
+			continue
+		}
+		if r.method == method {
+			return r, vars, nil
+		}
+		there = true
+	}
+	if there {
+		return route{}, nil, refuse(http.StatusMethodNotAllowed, "method %s is not allowed", clip(method))
+	}
+	return route{}, nil, refuse(http.StatusNotFound, "no such resource")
+}
+
+func fits(pattern string, parts []string) (map[string]string, bool) {
+	want := strings.Split(pattern, "/")
+	if len(want) != len(parts) {
+		return nil, false
+	}
+	vars := map[string]string{}
+	for i, w := range want {
+		if strings.HasPrefix(w, "{") {
+			vars[w[1:len(w)-1]] = parts[i]
+		} else if w != parts[i] {
+			return nil, false
+		}
+	}
+	return vars, true
+}
+
+// readQuery reads what stands behind the question mark. The client escapes
+// nothing, so a plus is a plus (as in the time zone of a snapshot's name), and
+// what is no escape stays as it is.
+func readQuery(raw string) map[string]string {
+	out := map[string]string{}
+	for _, p := range strings.Split(raw, "&") {
+		k, v, _ := strings.Cut(p, "=")
+		if u, err := url.PathUnescape(v); err == nil {
+			v = u
+		}
+		if k != "" {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// decode reads a request's body. Members that are not known are passed over,
+// as clients send some.
+func decode(raw []byte, into any) error {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return refuse(http.StatusBadRequest, "a body is required")
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		var t *json.UnmarshalTypeError
+		if errors.As(err, &t) {
+			return refuse(http.StatusBadRequest, "%s: %s is not allowed", t.Field, t.Value)
+		}
+		return refuse(http.StatusBadRequest, "the body is no JSON object")
+	}
+	return nil
+}
+
+// ServeHTTP serves a request of the driver.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.calls.mu.Lock()
+	if s.calls.closed {
+		s.calls.mu.Unlock()
+		panic(http.ErrAbortHandler)
+	}
+	s.calls.wg.Add(1)
+	s.calls.mu.Unlock()
+	defer s.calls.wg.Done()
+
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		if !errors.As(err, new(*http.MaxBytesError)) {
+			panic(http.ErrAbortHandler) // the client went away
+		}
+		send(w, answerOf(reply{}, refuse(http.StatusBadRequest, "the body has more than %d bytes", maxBody)))
+		return
+	}
+	_, path, below := strings.Cut(r.URL.EscapedPath(), Prefix)
+	var to route
+	var vars map[string]string
+	lost := refuse(http.StatusNotFound, "no such resource")
+	if below {
+		to, vars, lost = match(r.Method, path)
+	}
+	c := &call{vars: vars, query: readQuery(r.URL.RawQuery), body: body, arrayIP: r.Header.Get("x-array-ip")}
+	var res reply
+	err = s.cfg.In.Do(r.Context(), s.describe(r, to, c), func(ctx context.Context) error {
+		if lost != nil {
+			return lost
+		}
+		// The operation goes on when the client has left: what it does is seen
+		// later (a driver that waited too long finds the volume by its name).
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.cfg.OpTime, errors.New("the operation takes too long"))
+		defer cancel()
+		stop := context.AfterFunc(s.ctx, cancel)
+		defer stop()
+		c.ctx = ctx
+		var err error
+		res, err = s.carryOut(to, c, r.Header.Get("x-auth-token"))
+		return err
+	})
+	switch {
+	case errors.Is(err, fault.ErrDrop), errors.Is(err, fault.ErrCrashed), s.ctx.Err() != nil, err != nil && r.Context().Err() != nil:
+		panic(http.ErrAbortHandler)
+	}
+	send(w, answerOf(res, err))
+}
+
+// carryOut runs a handler. Whatever goes wrong in it, the process lives.
+func (s *Server) carryOut(to route, c *call, session string) (res reply, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("handler panicked", "panic", p)
+			res, err = reply{}, refuse(http.StatusInternalServerError, "internal error")
+		}
+	}()
+	if !to.open {
+		if c.token = s.tokens.good(session, s.cfg.Now()); c.token == nil {
+			return reply{}, refuse(http.StatusUnauthorized, "invalid or expired session token")
+		}
+		c.on = c.token.on
+		if c.arrayIP != "" {
+			if b, err := s.array(c.arrayIP); err != nil || b != c.on {
+				return reply{}, refuse(http.StatusUnauthorized, "the session token is not for array %s", clip(c.arrayIP))
+			}
+		}
+		c.array = c.on.client(c.token.login)
+	}
+	return to.serve(s, c)
+}
+
+func send(w http.ResponseWriter, a answer) {
+	if a.kind != "" {
+		w.Header().Set("Content-Type", a.kind)
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body)
+}
+
+// enter takes the lock of something on the call's array.
+func (s *Server) enter(c *call, what, id string) (leave func(), err error) {
+	leave, err = s.locks.enter(c.ctx, c.on.Name+"/"+what+"/"+id)
+	if err != nil {
+		return nil, refuse(http.StatusInternalServerError, "waiting for %s %s: %v", what, clip(id), err)
+	}
+	return leave, nil
+}
+
+// describe derives the ledger entry of a request. Tokens and hosts can hold
+// secrets: they get no digest.
+func (s *Server) describe(r *http.Request, to route, c *call) fault.Call {
+	f := fault.Call{Hop: ledger.CSP, Op: r.Method + " /" + to.pattern, Component: s.component(r.UserAgent())}
+	if to.pattern == "" {
+		f.Op = r.Method + " (unknown)"
+		return f
+	}
+	var b struct {
+		Name          string `json:"name"`
+		UUID          string `json:"uuid"`
+		VolumeID      string `json:"volume_id"`
+		BaseSnapshot  string `json:"base_snapshot_id"`
+		VolumeGroupID string `json:"volume_group_id"`
+		HostUUID      string `json:"host_uuid"`
+	}
+	_ = json.Unmarshal(c.body, &b)
+	first, _, _ := strings.Cut(to.pattern, "/")
+	id := c.vars["id"]
+	if id == "" {
+		if id = b.Name; r.Method == http.MethodGet {
+			id = c.query["name"]
+		}
+	}
+	f.Request = r.URL.RawQuery
+	if r.Method != http.MethodGet {
+		f.Request = string(c.body)
+		if r.URL.RawQuery != "" {
+			f.Request = "?" + r.URL.RawQuery + " " + f.Request
+		}
+	}
+	switch first {
+	case "tokens":
+		f.Request = ""
+	case "hosts":
+		f.Request = ""
+		if f.Node = b.Name; f.Node == "" {
+			f.Node = b.UUID
+		}
+		if f.Node == "" {
+			f.Node = c.vars["id"] + c.query["uuid"]
+		}
+	case "volumes":
+		f.Volume, f.Snapshot = id, b.BaseSnapshot
+		if b.HostUUID != "" {
+			f.Node = s.nodeName(b.HostUUID)
+		}
+	case "snapshots":
+		f.Snapshot, f.Volume = id, b.VolumeID
+		if f.Volume == "" {
+			f.Volume = c.query["volume_id"]
+		}
+	default:
+		f.Volume = id
+	}
+	const maxDigest = 2048
+	if len(f.Request) > maxDigest {
+		f.Request = strings.ToValidUTF8(f.Request[:maxDigest], "") + "…"
+	}
+	return f
+}
+
+// component tells who calls: a client whose User-Agent is csilab/<component>
+// says so itself, all others are the configured one.
+func (s *Server) component(agent string) string {
+	if rest, ok := strings.CutPrefix(agent, "csilab/"); ok && rest != "" {
+		name, _, _ := strings.Cut(rest, " ")
+		return name
+	}
+	return s.cfg.Component
+}
