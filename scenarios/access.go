@@ -145,7 +145,7 @@ func multiAttach(ctx context.Context, l *sim.Lab) error {
 
 func readOnly(ctx context.Context, l *sim.Lab) error {
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "options"}, Provisioner: l.DriverName(),
-		Parameters: map[string]string{"csi.storage.k8s.io/fstype": "ext4"}, MountOptions: []string{"noatime"}}
+		Parameters: l.Parameters(map[string]string{"csi.storage.k8s.io/fstype": "ext4"}), MountOptions: []string{"noatime"}}
 	c := claim("data", "options", "64Mi")
 	writer, reader, mounted := pod("writer", "", c), pod("reader", "", c), pod("mounted-ro", "", c)
 	group := int64(2345)

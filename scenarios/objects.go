@@ -91,8 +91,7 @@ func volume(l *sim.Lab, name, handle, size string) *corev1.PersistentVolume {
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
 			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: l.DriverName(), VolumeHandle: handle, FSType: "ext4"}},
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: l.Source(handle, "ext4")},
 		},
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 func init() {
 	register(Scenario{
-		Name:          "vcenter-unreachable",
-		Text:          "the vCenter answers nothing for a while: pods run on, what is asked meanwhile waits with an event, and all of it is done afterwards, once",
+		Name:          "backend-unreachable",
+		Text:          "the backend answers nothing for a while: pods run on, what is asked meanwhile waits with an event, and all of it is done afterwards, once",
 		Labels:        []string{"session", "attach", "fault"},
 		Flow:          unreachable,
 		Mutation:      "a provisioner that gives each attempt a new name, so that a retry can't find what was begun before the outage",

@@ -13,9 +13,10 @@ import (
 
 func init() {
 	register(Scenario{
-		Name:   "late-binding-zones",
-		Text:   "with WaitForFirstConsumer a volume is made in the zone of the pod's node, and the next pod follows it",
-		Labels: []string{"provision", "topology"},
+		Name:     "late-binding-zones",
+		Backends: []string{sim.VSphere},
+		Text:     "with WaitForFirstConsumer a volume is made in the zone of the pod's node, and the next pod follows it",
+		Labels:   []string{"provision", "topology"},
 		Options: func(o *sim.Options) {
 			o.Nodes, o.Zones = 3, []string{"zone-a", "zone-b", "zone-c"}
 		},
@@ -33,9 +34,10 @@ func init() {
 		MutateOptions: func(o *sim.Options) { o.MaxVolumesPerNode = 255 },
 	})
 	register(Scenario{
-		Name:   "attach-limit-backend",
-		Text:   "a pod that bypasses the scheduler gets the backend's refusal as an event, and starts once a slot is free",
-		Labels: []string{"attach", "limit"},
+		Name:     "attach-limit-backend",
+		Text:     "a pod that bypasses the scheduler gets the backend's refusal as an event, and starts once a slot is free",
+		Labels:   []string{"attach", "limit"},
+		Backends: []string{sim.VSphere}, // an array has no such limit
 		// Two slots of the VM are left, whatever the node says.
 		Options:  func(o *sim.Options) { o.Nodes, o.FreeSlots = 2, 2 },
 		Flow:     limitBackend,

@@ -50,7 +50,7 @@ func contentOf(l *sim.Lab, s *snapshotv1.VolumeSnapshot) (*snapshotv1.VolumeSnap
 }
 
 func snapshotRetained(ctx context.Context, l *sim.Lab) error {
-	class := &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "keep"}, Driver: l.DriverName(), DeletionPolicy: snapshotv1.VolumeSnapshotContentRetain}
+	class := &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "keep"}, Driver: l.DriverName(), DeletionPolicy: snapshotv1.VolumeSnapshotContentRetain, Parameters: l.SnapshotParameters()}
 	src := claim("source", "fast", "64Mi")
 	var content *snapshotv1.VolumeSnapshotContent
 	id := ""

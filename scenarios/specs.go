@@ -11,7 +11,6 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 
-	"github.com/csilab/csilab/fixtures"
 	"github.com/csilab/csilab/sim"
 )
 
@@ -159,7 +158,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 			return err
 		}
 		if !s.NoClasses {
-			if err := lab.Apply(ctx, fixtures.Manifest(lab.Classes())); err != nil {
+			if err := lab.Apply(ctx, lab.Classes()); err != nil {
 				return err
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/csilab/csilab/fixtures"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
@@ -253,7 +252,7 @@ func ready(ctx context.Context, opts sim.Options) (*sim.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(lab.NodesReady(ctx), lab.Apply(ctx, fixtures.Manifest(lab.Classes()))); err != nil {
+	if err := errors.Join(lab.NodesReady(ctx), lab.Apply(ctx, lab.Classes())); err != nil {
 		return nil, errors.Join(err, lab.Close())
 	}
 	return lab, nil

@@ -2,10 +2,12 @@ package sim
 
 import (
 	"context"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/csilab/csilab/driver"
+	"github.com/csilab/csilab/fixtures"
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/hop"
 	"github.com/csilab/csilab/sim/host"
@@ -127,8 +129,14 @@ func (l *Lab) StorageHop() ledger.Hop { return l.facts().hop }
 // Operations are the names of what the driver asks of its backend.
 func (l *Lab) Operations() Operations { return l.facts().ops }
 
-// Classes is the manifest with the classes that the scenarios use.
-func (l *Lab) Classes() string { return l.facts().classes }
+// Classes is a manifest with the classes that the scenarios use.
+func (l *Lab) Classes() string {
+	m := fixtures.Manifest(l.facts().classes)
+	if l.opts.Protocol != "" {
+		m = strings.ReplaceAll(m, "accessProtocol: iscsi", "accessProtocol: "+l.opts.Protocol)
+	}
+	return m
+}
 
 // pluginPaths are the driver's on each node.
 type pluginPaths struct{ dir, socket, topology, registration string }

@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/csilab/csilab/fixtures"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/host"
 )
@@ -53,7 +52,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 			must(t, err)
 			defer lab.Close()
 			must(t, lab.NodesReady(ctx))
-			must(t, lab.Apply(ctx, fixtures.Manifest(lab.Classes())))
+			must(t, lab.Apply(ctx, lab.Classes()))
 			start(ctx, t, lab, "app", "node-1", "data")
 			must(t, lab.Write(ctx, "app", "/data/a", "unfinished"))
 			must(t, lab.Create(ctx, claim("other"), pod("other", "node-2", "other")))
@@ -138,7 +137,7 @@ func victim(root string) {
 	lab, err := sim.Start(ctx, sim.Options{Host: "real", StateRoot: root})
 	check(err)
 	check(lab.NodesReady(ctx))
-	check(lab.Apply(ctx, fixtures.Manifest(lab.Classes())))
+	check(lab.Apply(ctx, lab.Classes()))
 	check(lab.Create(ctx, claim("data"), pod("app", "node-1", "data")))
 	_, err = lab.Running(ctx, "app")
 	check(err)

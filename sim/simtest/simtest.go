@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csilab/csilab/fixtures"
 	"github.com/csilab/csilab/sim"
 )
 
@@ -93,7 +92,7 @@ func New(t testing.TB, opts ...Option) *sim.Lab {
 	if err := l.NodesReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Apply(ctx, fixtures.Manifest(l.Classes())); err != nil {
+	if err := l.Apply(ctx, l.Classes()); err != nil {
 		t.Fatal(err)
 	}
 	return l
