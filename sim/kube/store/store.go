@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/kube/hpev1"
 	"github.com/csilab/csilab/sim/ledger"
 )
 
@@ -71,6 +72,7 @@ func registerAll() struct{} {
 	register[storagev1.CSINode](storage, "csinodes", false)
 	register[storagev1.CSIDriver](storage, "csidrivers", false)
 	register[storagev1.CSIStorageCapacity](storage, "csistoragecapacities", true)
+	register[hpev1.HPENodeInfo](hpev1.SchemeGroupVersion, "hpenodeinfos", false)
 	snap := snapshotv1.SchemeGroupVersion
 	register[snapshotv1.VolumeSnapshot](snap, "volumesnapshots", true)
 	register[snapshotv1.VolumeSnapshotClass](snap, "volumesnapshotclasses", false)
