@@ -49,7 +49,7 @@ func sessionLost(ctx context.Context, l *sim.Lab) error {
 		func() error { return noteEvent(l, "after the password has changed", second, "ProvisioningFailed") },
 		// The volume is made, nobody knows. What runs goes on without vCenter.
 		func() error { return l.Expect(ctx, "app", "/first/a", "over lost sessions") },
-		func() error { l.Crash("driver-controller"); return nil },
+		func() error { return l.Redeploy(ctx) },
 		func() error { return l.Create(ctx, pod("user", "", second)) },
 		func() error { _, err := l.Running(ctx, "user"); return err },
 		func() error { return l.Write(ctx, "user", "/second/a", "with the new password") },

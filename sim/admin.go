@@ -41,11 +41,15 @@ func (l *Lab) OnBackend(id string) bool {
 func (l *Lab) BackendVolumes() int { return len(l.backend.volumes()) }
 
 // RotatePassword changes the driver's password at the backend and ends all
-// sessions. A driver that reads it at its start gets to know the new one when
-// it is started anew, as a deployment whose secret has changed.
+// sessions. The driver does not know the new one before Redeploy.
 func (l *Lab) RotatePassword(ctx context.Context, password string) error {
 	return l.backend.rotatePassword(ctx, password)
 }
+
+// Redeploy gives the driver the present password, as its deployment does: in
+// the configuration that a new life of it reads, or in the Secret of its
+// requests.
+func (l *Lab) Redeploy(ctx context.Context) error { return l.backend.redeploy(ctx) }
 
 // KillSessions ends all sessions at the backend.
 func (l *Lab) KillSessions() { l.backend.killSessions() }
@@ -57,14 +61,7 @@ func (l *Lab) PullDisk(ctx context.Context, node, pvc string) error {
 	if n == nil {
 		return fmt.Errorf("no node %q", node)
 	}
-	serial, err := l.backend.pullDisk(ctx, n, l.VolumeID(pvc))
-	if err != nil {
-		return err
-	}
-	return l.poll(ctx, fmt.Sprintf("%s has lost the disk of %s", node, pvc), func() (string, bool) {
-		disks := n.host.Disks()
-		return fmt.Sprintf("it has %q", disks), !slices.Contains(disks, serial)
-	})
+	return l.backend.pullDisk(ctx, n, l.VolumeID(pvc))
 }
 
 // rounded is the size that the backend makes of one, in bytes.

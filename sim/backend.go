@@ -48,12 +48,14 @@ type backend interface {
 	// makeVolume, removeVolume and pullDisk are an administrator's doing.
 	makeVolume(ctx context.Context, name string, bytes int64) (id string, err error)
 	removeVolume(ctx context.Context, id string) error
-	pullDisk(ctx context.Context, n *Node, volumeID string) (serial string, err error)
+	// pullDisk comes back when the node has lost it.
+	pullDisk(ctx context.Context, n *Node, volumeID string) error
 	// killSessions ends the sessions of the driver and of what stands between.
 	killSessions()
-	// rotatePassword changes the driver's password, and ends all sessions. The
-	// driver gets to know it as its deployment does.
+	// rotatePassword changes the driver's password at the backend, and ends all
+	// sessions; redeploy tells the driver.
 	rotatePassword(ctx context.Context, password string) error
+	redeploy(ctx context.Context) error
 	// powerOff, powerOn and destroy are a machine's.
 	powerOff(n *Node) error
 	powerOn(n *Node) error

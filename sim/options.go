@@ -23,6 +23,14 @@ type Options struct {
 	// Protocol is how nodes reach an array: iscsi or fc ("": iscsi, and none on
 	// vSphere).
 	Protocol string
+	// Arrays is how many there are; 0 means 1, on vSphere none. Two are a pair
+	// for remote copy.
+	Arrays int
+	// CHAP lets nodes and arrays authenticate each other (iSCSI).
+	CHAP bool
+	// SameInitiator gives all nodes the initiator name of the first: a mistake
+	// that machines have that were cloned.
+	SameInitiator bool
 	// Seed of all ids and draws; 0 means 1.
 	Seed uint64
 	// Nodes is how many there are; 0 means 2. They are named node-1, node-2, …
@@ -123,6 +131,10 @@ func (o Options) validate() error {
 		return fmt.Errorf("Options.Protocol is %q, allowed are iscsi, fc", o.Protocol)
 	case o.Backend != HPE && o.Protocol != "":
 		return fmt.Errorf("Options.Protocol is %q: backend %s has none", o.Protocol, o.Backend)
+	case o.Arrays < 0 || o.Arrays > 4 || o.Arrays > 0 && o.Backend != HPE:
+		return fmt.Errorf("Options.Arrays is %d, allowed are 0 to 4 with backend hpe", o.Arrays)
+	case o.CHAP && o.Protocol != "iscsi":
+		return fmt.Errorf("Options.CHAP: protocol %q has none", o.Protocol)
 	case o.Backend != VSphere && len(o.VCenters) > 0:
 		return fmt.Errorf("Options.VCenters: backend %s has none", o.Backend)
 	case o.Nodes < 1 && len(o.VCenters) == 0:

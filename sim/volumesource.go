@@ -6,6 +6,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// Where the Secret with an array's address and password is.
+const (
+	secretName      = "hpe-backend"
+	secretNamespace = "hpe-storage"
+)
+
 // Parameters are those that a StorageClass of the lab's backend needs, with
 // more of them: the references of its Secret, and the protocol.
 func (l *Lab) Parameters(more map[string]string) map[string]string {

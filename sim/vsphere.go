@@ -225,14 +225,20 @@ func (b *vsphere) siteOf(volumeID string) *site {
 	return nil
 }
 
-func (b *vsphere) pullDisk(_ context.Context, n *Node, volumeID string) (serial string, err error) {
-	vc := b.placed[n.Name]
+func (b *vsphere) pullDisk(ctx context.Context, n *Node, volumeID string) error {
+	vc, serial := b.placed[n.Name], ""
 	for _, d := range vc.Disks()[n.uuid] {
 		if d.VolumeID == volumeID {
 			serial = d.DiskUUID
 		}
 	}
-	return serial, vc.PullDisk(n.Name, volumeID)
+	if err := vc.PullDisk(n.Name, volumeID); err != nil {
+		return err
+	}
+	return b.l.poll(ctx, fmt.Sprintf("%s has lost disk %s", n.Name, serial), func() (string, bool) {
+		disks := n.host.Disks()
+		return fmt.Sprintf("it has %q", disks), !slices.Contains(disks, serial)
+	})
 }
 
 func (b *vsphere) killSessions() {
@@ -246,6 +252,12 @@ func (b *vsphere) rotatePassword(_ context.Context, password string) error {
 		s.SetPassword(password)
 		s.KillSessions()
 	}
+	return nil
+}
+
+// redeploy starts the driver anew: it reads the vCenter's configuration then.
+func (b *vsphere) redeploy(context.Context) error {
+	b.l.Crash("driver-controller")
 	return nil
 }
 
