@@ -51,6 +51,7 @@ type Array struct {
 	volumes     table[string, volume]
 	byID        map[int64]*volume
 	byWWN       map[string]*volume
+	byImage     map[string]*volume
 	children    many[*volume, *volume] // copies, by what they are a copy of
 	snapshots   int
 	volumeSeq   uint64 // number of volumes that were ever made
@@ -123,7 +124,7 @@ func New(cfg Config) (*Array, error) {
 	a := &Array{
 		cfg: cfg, system: uint32(mix(cfg.Seed, "system", 0))&0xffffff | 1,
 		cpgs: newTable[string, cpg](), volumes: newTable[string, volume](),
-		byID: map[int64]*volume{}, byWWN: map[string]*volume{}, children: many[*volume, *volume]{},
+		byID: map[int64]*volume{}, byWWN: map[string]*volume{}, byImage: map[string]*volume{}, children: many[*volume, *volume]{},
 		hosts: newTable[string, host](), paths: map[Path]*host{},
 		volumeSets: newTable[string, volumeSet](), setsOf: many[*volume, *volumeSet]{},
 		hostSets: newTable[string, hostSet](), hostSetsOf: many[*host, *hostSet]{},

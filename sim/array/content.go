@@ -42,3 +42,10 @@ type ContentOp struct {
 func (a *Array) imageName(seq uint64, generation int) string {
 	return fmt.Sprintf("%s-%d-%d", a.cfg.Serial, seq, generation)
 }
+
+// setImage gives a volume another image.
+func (a *Array) setImage(v *volume, image string) {
+	delete(a.byImage, v.Image)
+	v.Image = image
+	a.byImage[image] = v
+}

@@ -195,6 +195,13 @@ func TestMachine(t *testing.T) {
 			"write": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
 				return nil, a.Written(now, name.Draw(t, "name"), size.Draw(t, "user"), size.Draw(t, "snap"))
 			}),
+			"write to image": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
+				v, err := a.Volume(name.Draw(t, "name"))
+				if err != nil {
+					return nil, err
+				}
+				return nil, a.Wrote(now, v.Image, UnitMiB*rapid.Int64Range(0, 3).Draw(t, "first"), UnitMiB*rapid.Int64Range(0, 3).Draw(t, "again"))
+			}),
 			"value": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
 				n, k := name.Draw(t, "name"), one("k", "l", "").Draw(t, "key")
 				if rapid.Bool().Draw(t, "delete") {
@@ -481,7 +488,7 @@ func (a *Array) check(t *rapid.T) {
 			t.Fatalf("%s: %v, want %v", what, got, want)
 		}
 	}
-	byID, byWWN := map[int64]*volume{}, map[string]*volume{}
+	byID, byWWN, byImage := map[int64]*volume{}, map[string]*volume{}, map[string]*volume{}
 	children, setsOf, hostSetsOf := many[*volume, *volume]{}, many[*volume, *volumeSet]{}, many[*host, *hostSet]{}
 	user, snap, volumes, snapsFor := map[*cpg]int64{}, map[*cpg]int64{}, map[*cpg]int{}, map[*cpg]int{}
 	var used int64
@@ -493,7 +500,7 @@ func (a *Array) check(t *rapid.T) {
 		if byID[v.ID] != nil || byWWN[v.WWN] != nil {
 			t.Fatalf("%s: id or WWN twice", v.Name)
 		}
-		byID[v.ID], byWWN[v.WWN] = v, v
+		byID[v.ID], byWWN[v.WWN], byImage[v.Image] = v, v, v
 		if v.parent != nil {
 			if a.byID[v.parent.ID] != v.parent {
 				t.Fatalf("%s is a copy of what is gone", v.Name)
@@ -548,6 +555,7 @@ func (a *Array) check(t *rapid.T) {
 	}
 	equal("volumes by id", a.byID, byID)
 	equal("volumes by WWN", a.byWWN, byWWN)
+	equal("volumes by image", a.byImage, byImage)
 	equal("copies", a.children, children)
 	equal("sets of volumes", a.setsOf, setsOf)
 	equal("sets of hosts", a.hostSetsOf, hostSetsOf)
@@ -692,27 +700,6 @@ func filled(b *testing.B, n int) *Array {
 		must[VLUN](b)(a.CreateVLUN(epoch, VLUNSpec{Volume: name, Host: "h", Auto: true}))
 	}
 	return a
-}
-
-// BenchmarkVolume is a volume's life: create, export, unexport, delete: four
-// commands.
-func BenchmarkVolume(b *testing.B) {
-	for _, n := range []int{0, 10_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			a := filled(b, n)
-			s := vol("new", 1024)
-			for b.Loop() {
-				_, err1 := a.CreateVolume(epoch, s)
-				x, err2 := a.CreateVLUN(epoch, VLUNSpec{Volume: "new", Host: "h", Auto: true})
-				_, err3 := a.DeleteVLUN(epoch, VLUNKey{Volume: "new", LUN: x.LUN, Host: "h"})
-				_, err4 := a.DeleteVolume(epoch, "new")
-				if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
-					b.Fatal(err1, err2, err3, err4)
-				}
-			}
-			b.ReportMetric(4*float64(b.N)/b.Elapsed().Seconds(), "commands/s")
-		})
-	}
 }
 
 // BenchmarkCopy is a snapshot's life with an expiration, among others.

@@ -85,7 +85,7 @@ func (a *Array) synced(now time.Time, t *task) []ContentOp {
 		b.charge(now, w)
 		if g.Mode == Synchronous && w.Image != v.Image {
 			ops = append(ops, ContentOp{Do: ShareImage, Image: v.Image, Array: b.cfg.Serial, Volume: w.Name}, ContentOp{Do: DropImage, Image: w.Image})
-			w.Image = v.Image
+			b.setImage(w, v.Image)
 		}
 	}
 	g.setStates(Synced)
@@ -195,7 +195,7 @@ func (a *Array) stop(now time.Time, g *group) []ContentOp {
 		w := b.peerOf(x)
 		if w != nil && w.Image == v.Image {
 			w.Generation++
-			w.Image = b.imageName(w.Seq, w.Generation)
+			b.setImage(w, b.imageName(w.Seq, w.Generation))
 			ops = append(ops, ContentOp{Do: CopyImage, Image: w.Image, From: v.Image, SizeMiB: w.SizeMiB},
 				ContentOp{Do: SplitImage, Image: w.Image, Array: b.cfg.Serial, Volume: w.Name})
 		}

@@ -6,7 +6,8 @@ import (
 )
 
 // What volumes take. A full volume takes its size when it is made. A thin or
-// reduced one takes what was written to it, in whole units; a new one takes
+// reduced one takes what was written to it, in whole units (256 MiB; the real
+// one books smaller pages, but takes the space for them in such steps); a new one takes
 // nothing (unverified: the real one has some hundred MiB at once). Snapshots
 // share blocks with their parent; what is written on either side since takes
 // space of the CPG for snapshots. Reduction does not save anything here: no
@@ -95,6 +96,36 @@ func (a *Array) FreeSpace(name string) (Space, error) {
 // Capacity is that of the whole array.
 func (a *Array) Capacity() Space {
 	return Space{a.cfg.CapacityMiB, max(0, a.cfg.CapacityMiB-a.usedMiB)}
+}
+
+// Wrote books what hosts wrote to an image: firstMiB where nothing had been
+// written before, againMiB where something had been, for the first time since
+// the last copy was made of it. It refuses what finds no space: then the write
+// fails on the host. An image that no volume has is let pass. What a snapshot
+// keeps is given back with the last one. Errors: NO_SPACE.
+func (a *Array) Wrote(now time.Time, image string, firstMiB, againMiB int64) error {
+	v := a.byImage[image]
+	if v == nil {
+		return nil
+	}
+	user, snap := min(v.WrittenMiB+firstMiB, v.SizeMiB), v.SnapshotMiB
+	switch {
+	case v.CopyType == Virtual: // all of it differs from its parent
+		snap += firstMiB + againMiB
+	case v.snap != nil && a.hasSnapshots(v):
+		snap += againMiB
+	}
+	return a.Written(now, v.Name, user, min(snap, MaxSizeMiB))
+}
+
+// hasSnapshots says whether there are virtual copies of a volume itself.
+func (a *Array) hasSnapshots(v *volume) bool {
+	for c := range a.children[v] {
+		if c.CopyType == Virtual {
+			return true
+		}
+	}
+	return false
 }
 
 // Written says how much content a volume has, and how much snapshots keep of

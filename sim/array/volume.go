@@ -345,6 +345,7 @@ func (a *Array) insert(now time.Time, v *volume) {
 	a.volumes.put(v.Name, v)
 	a.byID[v.ID] = v
 	a.byWWN[v.WWN] = v
+	a.byImage[v.Image] = v
 	if v.parent != nil {
 		a.children.add(v.parent, v)
 	}
@@ -474,7 +475,13 @@ func (a *Array) vanish(now time.Time, v *volume) {
 	}
 	if v.parent != nil {
 		a.children.drop(v.parent, v)
+		if v.CopyType == Virtual && v.parent.CopyType != Virtual && !a.hasSnapshots(v.parent) {
+			a.discharge(v.parent)
+			v.parent.SnapshotMiB = 0
+			a.charge(now, v.parent)
+		}
 	}
+	delete(a.byImage, v.Image)
 	delete(a.byWWN, v.WWN)
 	delete(a.byID, v.ID)
 	a.volumes.drop(v.Name)

@@ -18,6 +18,8 @@ import (
 // wsapi.Contents.
 type contents struct {
 	store disk.Store
+	// book asks for the space that a write needs; nil: nobody counts it.
+	book func(c *content, off int64, length int) error
 	// later: what is dropped is deleted once that is written down, as a process
 	// that is killed before still needs it.
 	later bool
@@ -26,11 +28,18 @@ type contents struct {
 	images map[string]*content // by the array's name for it
 	dead   []string            // ids in the store that nobody needs any more
 	closed bool
+	arrays []*Array // fixed after the start
 }
 
 // content is that of one volume.
 type content struct {
 	name string
+	of   *Array // whose volume it was made for
+
+	space   sync.Mutex // guards these two; never held over I/O
+	written units      // written to
+	fresh   units      // of them, since the last copy that was made of it
+
 	// still is held for reading by I/O, and for writing while the content must
 	// not change or is exchanged.
 	still   sync.RWMutex
@@ -131,7 +140,11 @@ func (s *contents) one(o array.ContentOp) (undo func(), dead string, err error) 
 		if err != nil {
 			return nil, "", err
 		}
-		s.images[o.Image] = &content{name: o.Image, id: o.Image, size: size}
+		c := &content{name: o.Image, of: s.owner(o.Image), id: o.Image, size: size}
+		if o.Do == array.CopyImage {
+			c.written = s.images[o.From].copied()
+		}
+		s.images[o.Image] = c
 		return func() { delete(s.images, o.Image); _ = s.store.Delete(o.Image) }, "", nil
 	case array.OverwriteImage:
 		c, err := s.of(o.Image)
@@ -148,7 +161,15 @@ func (s *contents) one(o array.ContentOp) (undo func(), dead string, err error) 
 			return nil, "", err
 		}
 		c.version, c.size = c.version+1, size
+		n := s.images[o.From].copied()
+		c.space.Lock()
+		hadWritten, hadFresh := c.written, c.fresh
+		c.written, c.fresh = n, nil
+		c.space.Unlock()
 		return func() {
+			c.space.Lock()
+			c.written, c.fresh = hadWritten, hadFresh
+			c.space.Unlock()
 			_ = s.exchange(c, was) // what was open a moment ago
 			c.version, c.size = wasVersion, wasSize
 			_ = s.store.Delete(id)
@@ -157,6 +178,9 @@ func (s *contents) one(o array.ContentOp) (undo func(), dead string, err error) 
 		c, err := s.of(o.Image)
 		if err != nil {
 			return nil, "", err
+		}
+		if size < c.size {
+			return nil, "", fmt.Errorf("%w: %d bytes, it has %d", disk.ErrSize, size, c.size)
 		}
 		info, err := s.store.Stat(c.id)
 		if err == nil && info.Size < size { // an undone one left it larger
@@ -185,13 +209,41 @@ func (s *contents) one(o array.ContentOp) (undo func(), dead string, err error) 
 	return nil, "", fmt.Errorf("san: no such action %q", o.Do)
 }
 
-// clone copies content to a new id of the store.
+// copied is what is written to of content that is copied. From now on it
+// differs from the copy where it is written to.
+func (c *content) copied() units {
+	c.space.Lock()
+	defer c.space.Unlock()
+	c.fresh = nil
+	return slices.Clone(c.written)
+}
+
+// owner is the array whose volume content is made for: its serial number begins
+// the name.
+func (s *contents) owner(image string) *Array {
+	for _, a := range s.arrays {
+		if strings.HasPrefix(image, a.prefix()) {
+			return a
+		}
+	}
+	return nil
+}
+
+// clone copies content to a new id of the store, which may become larger there
+// after a growth that was undone.
 func (s *contents) clone(from, id string, size int64) error {
 	c, err := s.of(from)
 	if err != nil {
 		return err
 	}
-	return s.store.Clone(c.id, id, size)
+	if size < c.size {
+		return fmt.Errorf("%w: %d bytes, the source has %d", disk.ErrSize, size, c.size)
+	}
+	info, err := s.store.Stat(c.id)
+	if err != nil {
+		return err
+	}
+	return s.store.Clone(c.id, id, max(size, info.Size))
 }
 
 // versioned is the id in the store of content that was exchanged n times.
@@ -234,7 +286,9 @@ func (s *contents) kept() (out map[string]storedContent, dead []string) {
 	defer s.mu.Unlock()
 	out = make(map[string]storedContent, len(s.images))
 	for name, c := range s.images {
-		out[name] = storedContent{c.version, c.size}
+		c.space.Lock()
+		out[name] = storedContent{c.version, c.size, slices.Clone(c.written), slices.Clone(c.fresh)}
+		c.space.Unlock()
 	}
 	return out, slices.Clone(s.dead)
 }
@@ -253,11 +307,13 @@ func (s *contents) sweep(ids []string) {
 type storedContent struct {
 	Version int   `json:"version,omitempty"`
 	Size    int64 `json:"size"`
+	Written units `json:"written,omitempty"`
+	Fresh   units `json:"fresh,omitempty"`
 }
 
 // restore finds content again, and deletes what a process that was killed left
-// in the store under the names that begin with one of prefixes.
-func (s *contents) restore(from map[string]storedContent, prefixes []string) error {
+// in the store under the names of the arrays.
+func (s *contents) restore(from map[string]storedContent) error {
 	needed := map[string]bool{}
 	for name, k := range from {
 		id := versioned(name, k.Version)
@@ -268,12 +324,11 @@ func (s *contents) restore(from map[string]storedContent, prefixes []string) err
 		if info.Size < k.Size {
 			return fmt.Errorf("%w: %q has %d bytes, %d in the state", disk.ErrSize, id, info.Size, k.Size)
 		}
-		s.images[name] = &content{name: name, id: id, version: k.Version, size: k.Size}
+		s.images[name] = &content{name: name, of: s.owner(name), id: id, version: k.Version, size: k.Size, written: k.Written, fresh: k.Fresh}
 		needed[id] = true
 	}
 	for _, i := range s.store.List() {
-		ours := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(i.ID, p) })
-		if ours && !needed[i.ID] {
+		if s.owner(i.ID) != nil && !needed[i.ID] {
 			if err := s.store.Delete(i.ID); err != nil {
 				return err
 			}
@@ -315,11 +370,12 @@ func (s *contents) open(name string) (disk.Image, error) {
 		}
 	}
 	c.users++
-	return &handle{c: c}, nil
+	return &handle{s: s, c: c}, nil
 }
 
 // handle is open content.
 type handle struct {
+	s    *contents
 	c    *content
 	once sync.Once
 	over bool // under c.still
@@ -356,7 +412,13 @@ func (h *handle) ReadAt(b []byte, off int64) (int, error) {
 	return f.ReadAt(b, off)
 }
 
+// WriteAt is refused with syscall.ENOSPC where the array has no space for it.
 func (h *handle) WriteAt(b []byte, off int64) (int, error) {
+	if h.s.book != nil && off+int64(len(b)) <= h.Size() {
+		if err := h.s.book(h.c, off, len(b)); err != nil {
+			return 0, err
+		}
+	}
 	h.c.still.RLock()
 	defer h.c.still.RUnlock()
 	f, err := h.usable()

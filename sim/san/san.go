@@ -106,6 +106,7 @@ type Array struct {
 	core   *array.Array
 	server *wsapi.Server
 	name   string
+	serial string
 	ports  map[array.PortPos]*port
 	down   bool
 	cut    map[string]bool // links that are down for themselves, by peer
@@ -126,7 +127,6 @@ func New(ctx context.Context, cfg Config) (_ *SAN, err error) {
 	}
 	s := &SAN{now: cfg.Now, log: cfg.Log, byName: map[string]*Array{}, ports: map[string]*port{}, portals: map[string]*port{},
 		nodes: map[string]*node{}, initiator: map[array.Path]map[*session]struct{}{}}
-	listeners := map[*Array]net.Listener{}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -146,14 +146,14 @@ func New(ctx context.Context, cfg Config) (_ *SAN, err error) {
 		s.ownStore = store
 	}
 	s.contents = newContents(store, cfg.StateDir != "")
+	s.contents.book = s.book
 	for i, c := range cfg.Arrays {
 		a, err := s.newArray(cfg.Seed, i, c)
 		if err != nil {
 			return nil, err
 		}
-		s.arrays = append(s.arrays, a)
+		s.arrays, s.contents.arrays = append(s.arrays, a), append(s.contents.arrays, a)
 		s.byName[a.name] = a
-		listeners[a] = c.Listener
 	}
 	for _, p := range cfg.Pairs {
 		a, b := s.byName[p[0]], s.byName[p[1]]
@@ -207,14 +207,17 @@ func (s *SAN) newArray(seed uint64, i int, c ArrayConfig) (*Array, error) {
 	if err != nil {
 		return nil, fmt.Errorf("san: array %q: %w", c.Name, err)
 	}
-	a := &Array{san: s, core: core, name: c.Name, ports: map[array.PortPos]*port{}, cut: map[string]bool{}}
+	a := &Array{san: s, core: core, name: c.Name, serial: core.Config().Serial, ports: map[array.PortPos]*port{}, cut: map[string]bool{}}
 	for _, b := range s.arrays {
-		if b.core.System() == core.System() || b.core.Config().Serial == core.Config().Serial {
+		if b.core.System() == core.System() || b.serial == a.serial {
 			return nil, fmt.Errorf("san: arrays %q and %q have the same serial number or system number: give one another seed", b.name, a.name)
 		}
 	}
 	return a, s.connect(a)
 }
+
+// prefix is what the names of its content begin with.
+func (a *Array) prefix() string { return a.serial + "-" }
 
 // portsOf are the default ports of the i-th array, at addresses of its own:
 // those of the networks that are meant for documentation and benchmarks.
@@ -235,14 +238,11 @@ func portsOf(i, nodes int) []array.Port {
 // begin restores what was kept, or makes what the arrays begin with.
 func (s *SAN) begin(cfg Config) error {
 	kept := s.state.last
-	var prefixes []string
 	for i, c := range cfg.Arrays {
 		a := s.arrays[i]
-		serial := a.core.Config().Serial
-		prefixes = append(prefixes, serial+"-")
 		if k, ok := kept.Arrays[a.name]; ok {
-			if k.Serial != serial {
-				return s.state.fail(fmt.Errorf("array %q had the serial number %s, it has %s now: was it another seed?", a.name, k.Serial, serial))
+			if k.Serial != a.serial {
+				return s.state.fail(fmt.Errorf("array %q had the serial number %s, it has %s now: was it another seed?", a.name, k.Serial, a.serial))
 			}
 			if err := a.core.Restore(k.Stored); err != nil {
 				return s.state.fail(fmt.Errorf("array %q: %w", a.name, err))
@@ -269,7 +269,7 @@ func (s *SAN) begin(cfg Config) error {
 			return s.state.fail(err)
 		}
 	}
-	if err := s.contents.restore(kept.Images, prefixes); err != nil {
+	if err := s.contents.restore(kept.Images); err != nil {
 		return s.state.fail(fmt.Errorf("content: %w", err))
 	}
 	for _, a := range s.arrays {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/host/scsi"
 	"github.com/csilab/csilab/sim/san"
 )
@@ -302,6 +304,66 @@ func TestPromote(t *testing.T) {
 		if _, err := img.ReadAt(b, 0); err != nil || string(b) != "old" {
 			t.Fatalf("%q %v", b, err)
 		}
+	})
+}
+
+// TestThinVolumesTakeWhatIsWritten, and snapshots what is written over; where
+// the CPG has nothing left the write fails, and content and books stay.
+func TestThinVolumesTakeWhatIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, san.Config{})
+		a := r.array("array1")
+		r.volume("array1", "v")
+		r.host("array1", "n1")
+		r.export("array1", "v", "n1")
+		n := r.node("n1")
+		l, err := n.at(0, 0)
+		ok(t, err)
+		img, err := n.Open(l.Image)
+		ok(t, err)
+		defer img.Close()
+		used := func(user, snap int64) {
+			t.Helper()
+			if c := a.CPGs()[0]; c.UserMiB != user || c.SnapshotMiB != snap {
+				t.Fatalf("%d and %d MiB are used, want %d and %d", c.UserMiB, c.SnapshotMiB, user, snap)
+			}
+		}
+		write := func(off int64, want error) {
+			t.Helper()
+			if _, err := img.WriteAt([]byte("data"), off); !errors.Is(err, want) {
+				t.Fatalf("write at %d: %v", off, err)
+			}
+		}
+		const unit = 256 << 20
+		write(unit-2, nil) // of two units
+		write(0, nil)
+		used(512, 0)
+		r.want(201, "array1", "POST", "/volumes/v", `{"action":"createSnapshot","parameters":{"name":"s","readOnly":false}}`)
+		write(0, nil)
+		write(1, nil)
+		write(2*unit, nil) // nothing was there
+		used(768, 256)
+		r.export("array1", "s", "n1")
+		s, err := n.at(0, 1)
+		ok(t, err)
+		copied, err := n.Open(s.Image)
+		ok(t, err)
+		defer copied.Close()
+		if _, err := copied.WriteAt([]byte("data"), 0); err != nil {
+			t.Fatal(err)
+		}
+		used(768, 512)
+		ok(t, a.FillCPG("SSD_r6", 255))
+		write(3*unit, syscall.ENOSPC)
+		write(unit, syscall.ENOSPC) // the snapshot would have to keep it
+		write(0, nil)
+		used(768, 512)
+		ok(t, a.FillCPG("SSD_r6", -1), a.RemoveVLUN("s", "n1"))
+		r.want(200, "array1", "DELETE", "/volumes/s", "")
+		used(768, 0)
+		write(3*unit, nil)
+		write(4*unit, disk.ErrSize)
+		used(1024, 0)
 	})
 }
 

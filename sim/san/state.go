@@ -147,7 +147,7 @@ func (s *SAN) write() error {
 	st := stored{Arrays: map[string]storedArray{}}
 	s.mu.RLock()
 	for _, a := range s.arrays {
-		st.Arrays[a.name] = storedArray{a.core.Config().Serial, a.core.State()}
+		st.Arrays[a.name] = storedArray{a.serial, a.core.State()}
 	}
 	var dead []string
 	st.Images, dead = s.contents.kept()

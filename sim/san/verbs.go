@@ -15,7 +15,7 @@ func (a *Array) Name() string { return a.name }
 func (a *Array) URL() string { return a.server.URL() }
 
 // Serial number of the array.
-func (a *Array) Serial() string { return a.core.Config().Serial }
+func (a *Array) Serial() string { return a.serial }
 
 // Look runs a function that reads the core.
 func (a *Array) Look(read func(core *array.Array)) {
