@@ -1,5 +1,6 @@
-// Package driver is the CSI driver csi.vsphere.vmware.com as a value: the
-// services of package controller, node and identity, put together and served.
+// Package driver is the CSI drivers csi.vsphere.vmware.com and csi.hpe.com as a
+// value, one or the other by Config.Backend: the services of package
+// controller, node and identity, put together and served.
 // Command csi-driver is a thin main around it; a program may also embed it.
 package driver
 
@@ -20,17 +21,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/csilab/csilab/driver/controller"
+	"github.com/csilab/csilab/driver/hpe"
 	"github.com/csilab/csilab/driver/identity"
 	"github.com/csilab/csilab/driver/node"
-	"github.com/csilab/csilab/driver/node/guest"
 	"github.com/csilab/csilab/driver/record"
 	"github.com/csilab/csilab/driver/server"
 	"github.com/csilab/csilab/driver/vsphere"
 )
 
-// Name of the driver, that of the upstream one, so that its manifests, classes
-// and volumes fit.
-const Name = "csi.vsphere.vmware.com"
+// Name of the driver with a backend, that of the upstream one, so that its
+// manifests, classes and volumes fit.
+func Name(b Backend) string {
+	if b == HPE {
+		return "csi.hpe.com"
+	}
+	return "csi.vsphere.vmware.com"
+}
 
 // Mode says which services a process has.
 type Mode string
@@ -46,7 +52,10 @@ const (
 type Backend string
 
 // The backends.
-const VSphere Backend = "vsphere"
+const (
+	VSphere Backend = "vsphere"
+	HPE     Backend = "hpe"
+)
 
 // DefaultMaxVolumes is what a VM with four SCSI controllers takes besides its
 // own disk: 4×15−1.
@@ -78,6 +87,9 @@ type Config struct {
 	VSphere    *vsphere.Config
 	ConfigFile string // "": /etc/cloud/csi-vsphere.conf
 	Getenv     func(string) string
+	// HPE is the configuration of that backend; nil: a zero one, with which each
+	// request must bring a Secret.
+	HPE *hpe.Config
 	// Records keeps operations over a restart of the controller; nil: files in
 	// StateDir, or in memory when that is empty too.
 	Records  record.Store
@@ -91,7 +103,7 @@ type Config struct {
 	// TopologyWait bounds the wait for that file; 0: 1 min, as upstream's
 	// NODEGETINFO_WATCH_TIMEOUT_MINUTES.
 	TopologyWait time.Duration
-	// MaxVolumesPerNode is 1 to 255; 0: DefaultMaxVolumes.
+	// MaxVolumesPerNode is 1 to 255; 0: DefaultMaxVolumes, hpe.DefaultMaxVolumes.
 	MaxVolumesPerNode int
 	// DeviceWait bounds the wait for an attached disk to show up; 0: 30 s.
 	DeviceWait time.Duration
@@ -126,11 +138,9 @@ func New(cfg Config) (*Driver, error) {
 	switch cfg.Backend {
 	case "":
 		cfg.Backend = VSphere
-	case VSphere:
-	case "hpe":
-		return nil, fmt.Errorf("driver: Config.Backend is %q, which is not built yet; allowed is %s", cfg.Backend, VSphere)
+	case VSphere, HPE:
 	default:
-		return nil, fmt.Errorf("driver: Config.Backend is %q, allowed is %s", cfg.Backend, VSphere)
+		return nil, fmt.Errorf("driver: Config.Backend is %q, allowed are %s, %s", cfg.Backend, VSphere, HPE)
 	}
 	d := &Driver{ready: make(chan struct{})}
 	var err error
@@ -141,6 +151,8 @@ func New(cfg Config) (*Driver, error) {
 		cfg.Version = "dev"
 	}
 	switch n := cfg.MaxVolumesPerNode; {
+	case n == 0 && cfg.Backend == HPE:
+		cfg.MaxVolumesPerNode = hpe.DefaultMaxVolumes
 	case n == 0:
 		cfg.MaxVolumesPerNode = DefaultMaxVolumes
 	case n < 0 || n > 255:
@@ -181,7 +193,10 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Mode != Node {
+	if cfg.HPE == nil {
+		cfg.HPE = &hpe.Config{}
+	}
+	if cfg.Mode != Node && cfg.Backend == VSphere {
 		if cfg.ConfigFile == "" {
 			cfg.ConfigFile = vsphere.DefaultConfigFile
 		}
@@ -218,27 +233,20 @@ func (d *Driver) Run(ctx context.Context) (err error) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vsphere_csi_info", Help: "The driver's version."}, []string{"version"})
+	prefix := metricsPrefix[d.cfg.Backend]
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "_info", Help: "The driver's version."}, []string{"version"})
 	info.WithLabelValues(d.cfg.Version).Set(1)
 	registry.MustRegister(info)
 
-	srv, err := server.New(server.Config{Log: d.log, Registerer: registry, StopTimeout: d.cfg.StopTimeout})
+	srv, err := server.New(server.Config{Log: d.log, Registerer: registry, MetricsPrefix: prefix, StopTimeout: d.cfg.StopTimeout})
 	if err != nil {
 		return err
 	}
 	var probe func(context.Context) error
 	if d.cfg.Mode != Node {
-		records, err := d.records()
+		b, err := d.controllerBackend(ctx, registry)
 		if err != nil {
 			return err
-		}
-		// What the backend has under way must be able to end after ctx has.
-		b, err := vsphere.NewSeveral(context.WithoutCancel(ctx), vsphere.Options{
-			Config: *d.cfg.VSphere, ConfigFile: d.cfg.ConfigFile, Getenv: d.cfg.Getenv, Watch: d.cfg.Watch,
-			Dial: d.cfg.Dial, Records: records, Log: d.log, Registerer: registry,
-		})
-		if err != nil {
-			return fmt.Errorf("driver: %w", err)
 		}
 		defer func() {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StopTimeout)
@@ -249,7 +257,11 @@ func (d *Driver) Run(ctx context.Context) (err error) {
 			}
 		}()
 		probe = b.Probe
-		csi.RegisterControllerServer(srv, controller.New(controller.Config{Backend: b, Log: d.log}))
+		cfg := controller.Config{Backend: b, Log: d.log}
+		if d.cfg.Backend == HPE {
+			cfg.MinBytes, cfg.MaxBytes, cfg.FSTypes = hpe.MinBytes, hpe.MaxBytes, hpe.FSTypes
+		}
+		csi.RegisterControllerServer(srv, controller.New(cfg))
 	}
 	if d.cfg.Mode != Controller {
 		n, err := d.node()
@@ -258,7 +270,7 @@ func (d *Driver) Run(ctx context.Context) (err error) {
 		}
 		csi.RegisterNodeServer(srv, n)
 	}
-	id, err := identity.New(identity.Config{Name: Name, Version: d.cfg.Version, Probe: probe, Log: d.log})
+	id, err := identity.New(identity.Config{Name: Name(d.cfg.Backend), Version: d.cfg.Version, Probe: probe, Log: d.log})
 	if err != nil {
 		return err
 	}
@@ -317,11 +329,11 @@ func (d *Driver) records() (record.Store, error) {
 }
 
 func (d *Driver) node() (*node.Service, error) {
-	g, err := guest.New(guest.Config{Host: d.cfg.Host, Watch: d.cfg.Watch, Wait: d.cfg.DeviceWait, Log: d.log})
+	b, err := d.nodeBackend()
 	if err != nil {
 		return nil, fmt.Errorf("driver: %w", err)
 	}
-	cfg := node.Config{Host: d.cfg.Host, Backend: g, MaxVolumes: int64(d.cfg.MaxVolumesPerNode), Log: d.log}
+	cfg := node.Config{Host: d.cfg.Host, Backend: b, MaxVolumes: int64(d.cfg.MaxVolumesPerNode), Log: d.log}
 	if f := d.cfg.TopologyFile; f != "" {
 		cfg.Topology = node.TopologyFile(d.cfg.Host, f, d.cfg.TopologyLabels, d.cfg.TopologyWait, d.cfg.Watch)
 	}

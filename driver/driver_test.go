@@ -72,8 +72,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		words  []string
 	}{
 		{func(c *Config) { c.Mode = "both" }, []string{"Mode", `"both"`, "controller, node, all"}},
-		{func(c *Config) { c.Backend = "hpe" }, []string{"Backend", `"hpe"`, "not built yet", "vsphere"}},
-		{func(c *Config) { c.Backend = "nfs" }, []string{"Backend", `"nfs"`, "vsphere"}},
+		{func(c *Config) { c.Backend = "nfs" }, []string{"Backend", `"nfs"`, "vsphere", "hpe"}},
 		{func(c *Config) { c.Endpoint = "" }, []string{"Endpoint", "unix:///path"}},
 		{func(c *Config) { c.Endpoint = "unix://csi.sock" }, []string{"Endpoint", `"unix://csi.sock"`, "absolute"}},
 		{func(c *Config) { c.Endpoint = "http://x" }, []string{"Endpoint", `"http://x"`}},
@@ -173,7 +172,7 @@ func TestNodeOnASocket(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 	id := csi.NewIdentityClient(cc)
-	if p, err := id.GetPluginInfo(ctx, &csi.GetPluginInfoRequest{}); err != nil || p.GetName() != Name || p.GetVendorVersion() == "" {
+	if p, err := id.GetPluginInfo(ctx, &csi.GetPluginInfoRequest{}); err != nil || p.GetName() != Name(VSphere) || p.GetVendorVersion() == "" {
 		t.Errorf("%v, %v", p, err)
 	}
 	if p, err := id.Probe(ctx, &csi.ProbeRequest{}); err != nil || !p.GetReady().GetValue() {
@@ -375,7 +374,8 @@ func TestMainSaysWhatIsWrong(t *testing.T) {
 		{args: "", code: 2, errs: []string{"--endpoint", "CSI_ENDPOINT"}},
 		{args: "--nonsense", code: 2, errs: []string{"nonsense"}},
 		{args: "--endpoint /a extra", code: 2, errs: []string{`"extra"`}},
-		{args: "--endpoint /a --backend hpe", code: 2, errs: []string{"not built yet", "vsphere"}},
+		{args: "--endpoint /a --backend nfs", code: 2, errs: []string{"nfs", "vsphere", "hpe"}},
+		{args: "--endpoint /a --backend hpe --flavor kubernetes", code: 2, errs: []string{"kubernetes", "vanilla"}},
 		{args: "--endpoint /a --mode x", code: 2, errs: []string{`"x"`, "controller, node, all"}},
 		{args: "--endpoint /a --log-level loud", code: 2, errs: []string{`"loud"`, "debug"}},
 		{args: "--endpoint /a --mode node --max-volumes-per-node 0", code: 2, errs: []string{"1 to 255"}},
@@ -437,5 +437,49 @@ func TestMainServesUntilItIsTold(t *testing.T) {
 	}
 	if strings.Contains(errs.String(), "hunter2") {
 		t.Error("password in the log")
+	}
+}
+
+// The controller for HPE storage needs no configuration: its calls bring it.
+func TestHPEController(t *testing.T) {
+	mem := transport.NewMemory()
+	d, err := New(Config{Mode: Controller, Backend: HPE, Endpoint: "unix:///csi.sock", Dial: mem.DialContext, Listen: mem.Listen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	<-d.Ready()
+	cc := connect(t, func(ctx context.Context, _ string) (net.Conn, error) { return mem.DialContext(ctx, "unix", "/csi.sock") })
+	if p, err := csi.NewIdentityClient(cc).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{}); err != nil || p.GetName() != "csi.hpe.com" {
+		t.Errorf("%v, %v", p, err)
+	}
+	if _, err := csi.NewControllerClient(cc).DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: "v"}); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("without secrets: %v", err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A mounted Secret is read for each use.
+func TestSecretFiles(t *testing.T) {
+	dir := t.TempDir()
+	for name, data := range map[string]string{"username": "a\n", "..data": "no"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := secretFiles(dir)
+	if s, err := read(t.Context()); err != nil || len(s) != 1 || s["username"] != "a" {
+		t.Errorf("%v, %v", s, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "password"), []byte("b"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := read(t.Context()); err != nil || s["password"] != "b" {
+		t.Errorf("%v, %v", s, err)
 	}
 }

@@ -9,12 +9,15 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"k8s.io/klog/v2"
+
+	"github.com/csilab/csilab/driver/hpe"
 )
 
 // Exit codes of Main.
@@ -94,26 +97,32 @@ func parse(args []string, getenv func(string) string, stdout, stderr io.Writer) 
 		fs.StringVar(p, name, def, usage)
 	}
 	var mode, backend, level string
-	str(&backend, "backend", "CSI_BACKEND", string(VSphere), "storage `system`: vsphere (hpe isn't built yet)")
+	str(&backend, "backend", "CSI_BACKEND", string(VSphere), "storage `system`: vsphere or hpe")
 	str(&mode, "mode", "X_CSI_MODE", string(All), "services to run: controller, node or all")
 	str(&cfg.Endpoint, "endpoint", "CSI_ENDPOINT", "", "where to listen, `unix:///path` or tcp://host:port; required")
 	str(&cfg.NodeName, "node-name", "NODE_NAME", "", "Kubernetes `name` of the node, for logs")
 	str(&cfg.ConfigFile, "vsphere-config", "VSPHERE_CSI_CONFIG", "/etc/cloud/csi-vsphere.conf", "`file` with the vCenter's address and credentials (controller)")
 	str(&cfg.StateDir, "state-dir", "CSI_STATE_DIR", "", "`directory` for records of operations under way (controller); empty: in memory")
 	str(&cfg.TopologyFile, "topology-file", "CSI_TOPOLOGY_FILE", "", "`file` with the node's topology labels, docs/topology.md (node)")
+	var secretDir, flavor string
+	var conf hpe.Config
+	str(&secretDir, "hpe-secret-dir", "HPE_SECRET_DIR", "", "`directory` with the keys of a Secret as files, used for calls that bring none, such as ListVolumes (hpe, controller)")
+	str(&conf.CHAPSecretName, "chap-secret-name", "CHAP_SECRET_NAME", "", "`name` of the Secret with chapUser and chapPassword, for classes that name none (hpe)")
+	str(&conf.CHAPSecretNamespace, "chap-secret-namespace", "CHAP_SECRET_NAMESPACE", "", "its `namespace` (hpe)")
+	str(&flavor, "flavor", "", "vanilla", "orchestrator (hpe): vanilla, which reads no API; kubernetes isn't built yet")
 	var labels string
 	str(&labels, "topology-labels", "CSI_TOPOLOGY_LABELS", "", "comma-separated label `keys` that are topology besides topology.csi.vmware.com/… (node)")
 	str(&cfg.MetricsAddress, "metrics-address", "CSI_METRICS_ADDRESS", "", "`host:port` of /metrics; empty: off, without a host: loopback")
 	str(&cfg.HealthAddress, "health-address", "CSI_HEALTH_ADDRESS", "", "`host:port` of /healthz; empty: off, without a host: loopback")
-	def := DefaultMaxVolumes
+	def := 0
 	if v := getenv("MAX_VOLUMES_PER_NODE"); v != "" {
 		n, err := strconv.Atoi(v)
-		if err != nil {
+		if err != nil || n == 0 {
 			bad = fmt.Errorf("MAX_VOLUMES_PER_NODE is %q, allowed are 1 to 255", v)
 		}
 		def = n
 	}
-	fs.IntVar(&cfg.MaxVolumesPerNode, "max-volumes-per-node", def, "attach limit of the node, 1 to 255 (environment: MAX_VOLUMES_PER_NODE)")
+	fs.IntVar(&cfg.MaxVolumesPerNode, "max-volumes-per-node", def, fmt.Sprintf("attach limit of the node, 1 to 255; %d with vsphere, %d with hpe (environment: MAX_VOLUMES_PER_NODE)", DefaultMaxVolumes, hpe.DefaultMaxVolumes))
 	levelDef := "info"
 	if strings.EqualFold(getenv("LOGGER_LEVEL"), "DEVELOPMENT") {
 		levelDef = "debug"
@@ -136,11 +145,26 @@ func parse(args []string, getenv func(string) string, stdout, stderr io.Writer) 
 	if fs.NArg() > 0 {
 		return cfg, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
-	if cfg.MaxVolumesPerNode == 0 {
+	given := map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if given["max-volumes-per-node"] && cfg.MaxVolumesPerNode == 0 {
 		return cfg, errors.New("--max-volumes-per-node is 0, allowed are 1 to 255")
 	}
 	if cfg.Endpoint == "" {
 		return cfg, errors.New("--endpoint (or CSI_ENDPOINT) is missing, must be unix:///path or tcp://host:port")
+	}
+	if flavor != "vanilla" {
+		return cfg, fmt.Errorf("--flavor is %q, allowed is vanilla", flavor)
+	}
+	if secretDir != "" {
+		conf.SecretSource = secretFiles(secretDir)
+	}
+	cfg.HPE = &conf
+	if cfg.MaxVolumesPerNode == 0 {
+		cfg.MaxVolumesPerNode = DefaultMaxVolumes
+		if Backend(backend) == HPE {
+			cfg.MaxVolumesPerNode = hpe.DefaultMaxVolumes
+		}
 	}
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
@@ -154,4 +178,28 @@ func parse(args []string, getenv func(string) string, stdout, stderr io.Writer) 
 	cfg.Mode, cfg.Backend, cfg.Version, cfg.Getenv = Mode(mode), Backend(backend), version(), getenv
 	cfg.Log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: l}))
 	return cfg, nil
+}
+
+// secretFiles reads a Secret that is mounted: a file per key. It is read for
+// each use, since a mounted Secret follows its object.
+func secretFiles(dir string) func(context.Context) (map[string]string, error) {
+	return func(context.Context) (map[string]string, error) {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		secret := map[string]string{}
+		for _, f := range files {
+			// A Secret volume has its data in a directory of its own, ..data.
+			if strings.HasPrefix(f.Name(), ".") {
+				continue
+			}
+			data, err := os.ReadFile(filepath.Join(dir, f.Name()))
+			if err != nil {
+				return nil, err
+			}
+			secret[f.Name()] = strings.TrimRight(string(data), "\r\n")
+		}
+		return secret, nil
+	}
 }

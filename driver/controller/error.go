@@ -14,17 +14,17 @@ type Kind int
 
 // The kinds and the codes that they become.
 const (
-	Internal      Kind = iota // codes.Internal: failed for good, nothing done
-	Invalid                   // codes.InvalidArgument
-	NotFound                  // codes.NotFound
-	AlreadyExists             // codes.AlreadyExists
-	InUse                     // codes.FailedPrecondition
-	Exhausted                 // codes.ResourceExhausted
-	OutOfRange                // codes.OutOfRange
-	Aborted                   // codes.Aborted: an operation is under way, or a bad page token
-	Unavailable               // codes.Unavailable: the outcome isn't known, or the backend is away
-	Denied                    // codes.PermissionDenied
-	Unauthenticated           // codes.Unauthenticated: the secrets are missing or not accepted
+	Internal        Kind = iota // codes.Internal: failed for good, nothing done
+	Invalid                     // codes.InvalidArgument
+	NotFound                    // codes.NotFound
+	AlreadyExists               // codes.AlreadyExists
+	InUse                       // codes.FailedPrecondition
+	Exhausted                   // codes.ResourceExhausted
+	OutOfRange                  // codes.OutOfRange
+	Aborted                     // codes.Aborted: an operation is under way, or a bad page token
+	Unavailable                 // codes.Unavailable: the outcome isn't known, or the backend is away
+	Denied                      // codes.PermissionDenied
+	Unauthenticated             // codes.Unauthenticated: the secrets are missing or not accepted
 )
 
 var kindCodes = [...]codes.Code{codes.Internal, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists,

@@ -26,6 +26,8 @@ var ErrStuck = errors.New("server: calls are still running")
 type Config struct {
 	Log        *slog.Logger          // nil discards
 	Registerer prometheus.Registerer // nil: no metrics
+	// MetricsPrefix begins the names of metrics; "": vsphere_csi.
+	MetricsPrefix string
 	// StopTimeout bounds how long calls under way may go on after the context of
 	// Serve ended; 0: 10 s. Then their contexts end.
 	StopTimeout time.Duration
@@ -52,11 +54,14 @@ func New(cfg Config) (*Server, error) {
 	if cfg.StopTimeout == 0 {
 		cfg.StopTimeout = 10 * time.Second
 	}
+	if cfg.MetricsPrefix == "" {
+		cfg.MetricsPrefix = "vsphere_csi"
+	}
 	s := &Server{cfg: cfg}
 	if cfg.Registerer != nil {
 		// Labels as those of csi-lib-utils' csi_sidecar_operations_seconds.
 		s.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "vsphere_csi_operations_seconds",
+			Name:    cfg.MetricsPrefix + "_operations_seconds",
 			Help:    "Duration of the CSI calls that the driver served, by method and gRPC code.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 		}, []string{"method_name", "grpc_status_code"})

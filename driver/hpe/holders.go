@@ -1,0 +1,116 @@
+package hpe
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/csilab/csilab/driver/controller"
+	"github.com/csilab/csilab/driver/hpe/csp"
+	"github.com/csilab/csilab/driver/record"
+)
+
+// A volume's record has a parameter per host uuid that may have it: how it was
+// published there.
+const (
+	opPublish = "publish-volume"
+	readWrite = "rw"
+	readOnly_ = "ro"
+)
+
+func nodesKey(volume string) string { return "nodes-of-volume " + volume }
+
+// nodesOf returns the record of a volume's nodes, an empty one where there is
+// none.
+func (b *Backend) nodesOf(ctx context.Context, volume string) (record.Record, error) {
+	rec, err := b.records.Get(ctx, nodesKey(volume))
+	switch {
+	case errors.Is(err, record.ErrNotFound):
+		return record.Record{Key: nodesKey(volume), Op: opPublish, Began: b.now()}, nil
+	case err != nil && ctx.Err() != nil:
+		return rec, err
+	case err != nil:
+		return rec, controller.Errorf(controller.Unavailable, "the record of the nodes of volume %s: %w", volume, err)
+	}
+	return rec, nil
+}
+
+// remember notes that a node is about to have a volume, unless another has it,
+// or this one in another way. undo takes the note back when a failure is sure
+// not to have done it, and there was none before.
+func (b *Backend) remember(ctx context.Context, r controller.Attach, uuid string, ro bool) (undo func(error), err error) {
+	none := func(error) {}
+	rec, err := b.nodesOf(ctx, r.Volume)
+	if err != nil {
+		return none, err
+	}
+	mode := readWrite
+	if ro {
+		mode = readOnly_
+	}
+	if has, ok := rec.Params[uuid]; ok {
+		if has != mode {
+			return none, controller.Errorf(controller.AlreadyExists, "volume %s is published for node %s as %s, asked for is %s", r.Volume, uuid, has, mode)
+		}
+		return none, nil
+	}
+	if len(rec.Params) > 0 && !r.Access.Shared {
+		holders := make([]string, 0, len(rec.Params))
+		for h := range rec.Params {
+			holders = append(holders, h)
+		}
+		return none, controller.Errorf(controller.InUse, "volume %s is published for node %s", r.Volume, slices.Min(holders))
+	}
+	if rec.Params == nil {
+		rec.Params = map[string]string{}
+	}
+	rec.Params[uuid] = mode
+	if err := b.put(ctx, rec, r.Volume); err != nil {
+		return none, err
+	}
+	return func(cause error) {
+		if csp.Unknown(cause) || csp.StatusOf(cause) == 0 {
+			return
+		}
+		if err := b.forget(ctx, r.Volume, uuid); err != nil {
+			b.log.WarnContext(ctx, "a record stays until the volume is unpublished", "volume", r.Volume, "node", uuid, "err", err)
+		}
+	}, nil
+}
+
+func (b *Backend) put(ctx context.Context, rec record.Record, volume string) error {
+	if err := b.records.Put(ctx, rec); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return controller.Errorf(controller.Unavailable, "the record of the nodes of volume %s: %w", volume, err)
+	}
+	return nil
+}
+
+// forget notes that a node no longer has a volume.
+func (b *Backend) forget(ctx context.Context, volume, uuid string) error {
+	rec, err := b.nodesOf(ctx, volume)
+	if err != nil {
+		return err
+	}
+	if _, ok := rec.Params[uuid]; !ok {
+		return nil
+	}
+	delete(rec.Params, uuid)
+	if len(rec.Params) == 0 {
+		return b.forgetNodes(ctx, volume)
+	}
+	return b.put(ctx, rec, volume)
+}
+
+// forgetNodes notes that no node has a volume.
+func (b *Backend) forgetNodes(ctx context.Context, volume string) error {
+	if err := b.records.Delete(ctx, nodesKey(volume)); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return controller.Errorf(controller.Unavailable, "the record of the nodes of volume %s: %w", volume, err)
+	}
+	return nil
+}
