@@ -110,7 +110,7 @@ const (
 
 var backends = map[string]facts{
 	VSphere: {
-		driver: driver.Name, hop: ledger.VCenter, serial: "diskUUID", zone: "topology.csi.vmware.com/k8s-zone", classes: "classes",
+		driver: driver.Name(driver.VSphere), hop: ledger.VCenter, serial: "diskUUID", zone: "topology.csi.vmware.com/k8s-zone", classes: "classes",
 		ops:  Operations{"CnsCreateVolume", "CnsDeleteVolume", "CnsAttachVolume", "CnsDetachVolume", "CnsCreateSnapshots", "CnsExtendVolume"},
 		unit: 1 << 20, least: 1 << 20, limit: driver.DefaultMaxVolumes, slots: true,
 	},

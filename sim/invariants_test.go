@@ -32,7 +32,7 @@ const kubeletRoot = "/var/lib/kubelet"
 // stagingPath is where a kubelet has a volume staged (kubernetes v1.37.2
 // pkg/volume/csi/csi_attacher.go, makeDeviceMountPath).
 func stagingPath(volumeID string) string {
-	return fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", kubeletRoot, driver.Name, sha256.Sum256([]byte(volumeID)))
+	return fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", kubeletRoot, driver.Name(driver.VSphere), sha256.Sum256([]byte(volumeID)))
 }
 
 // podPath is where a pod's volume is mounted on its node.
@@ -118,7 +118,7 @@ func TestBrokenLabs(t *testing.T) {
 		{"a left-over VolumeAttachment", "I10", true, func(ctx context.Context, t *testing.T, lab *sim.Lab) {
 			pv := "no-such"
 			must(t, lab.Client().Create(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "csi-left"},
-				Spec: storagev1.VolumeAttachmentSpec{Attacher: driver.Name, NodeName: "node-2", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}))
+				Spec: storagev1.VolumeAttachmentSpec{Attacher: driver.Name(driver.VSphere), NodeName: "node-2", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}))
 		}},
 	} {
 		t.Run(tc.id+" "+tc.name, func(t *testing.T) {
