@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/host/scsi"
 )
 
 // blockSize is the block of the page cache and of volumes, in bytes.
@@ -25,7 +26,9 @@ type device struct {
 	no    devno
 	size  int64 // as last scanned
 	gone  bool
-	refs  int // mounted filesystems keep the number of a disk that is gone
+	ro    bool
+	refs  int // mounted filesystems, and opens, keep the number of a disk that is gone
+	opens int
 	dirty map[int64][]byte
 }
 
@@ -56,6 +59,9 @@ func (d *device) read(b []byte, off int64) error {
 func (d *device) write(b []byte, off int64) error {
 	if d.gone {
 		return syscall.EIO
+	}
+	if d.ro {
+		return syscall.EPERM
 	}
 	if off < 0 || off+int64(len(b)) > d.size {
 		return syscall.ENOSPC
@@ -108,13 +114,7 @@ func (d *device) rescan() error {
 }
 
 // diskName gives the name of the nth SCSI disk: sda … sdz, sdaa ….
-func diskName(i int) string {
-	s := ""
-	for i++; i > 0; i = (i - 1) / 26 {
-		s = string(rune('a'+(i-1)%26)) + s
-	}
-	return "sd" + s
-}
+func diskName(i int) string { return scsi.DiskName(i) }
 
 // freeDisk is the lowest number that no disk has. 0 is the node's own disk.
 // A number is free again once its disk is pulled and nothing of it is mounted,
@@ -127,7 +127,10 @@ func (h *Memory) freeDisk() int {
 	}
 }
 
-func diskNo(i int) devno { return devno{scsiMajor + i/16, i % 16 * 16} }
+func diskNo(i int) devno {
+	no := scsi.DiskNo(i)
+	return devno{no.Major, no.Minor}
+}
 
 // plug gives a disk its name, device node, links and sysfs entries.
 func (h *Memory) plug(d *device) {
@@ -177,7 +180,7 @@ func (h *Memory) unplug(d *device) {
 
 // settle frees the number of a disk that is gone and not mounted.
 func (h *Memory) settle(d *device) {
-	if d.gone && d.refs == 0 && h.devices[d.no] == d {
+	if d.gone && d.refs == 0 && d.opens == 0 && h.devices[d.no] == d {
 		delete(h.devices, d.no)
 	}
 }

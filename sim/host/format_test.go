@@ -49,7 +49,7 @@ func FuzzMountAnything(f *testing.F) {
 			}
 			return
 		}
-		if text := h.mount(mountRequest{source: "/dev/sdb", target: "/mnt", fstype: v.head.Type}); text == "" {
+		if text, _ := h.mount(mountRequest{source: "/dev/sdb", target: "/mnt", fstype: v.head.Type}); text == "" {
 			_ = h.WriteFile("/mnt/new", []byte("x"), 0o600)
 			_, _ = h.ReadDir("/mnt")
 			h.umount("/mnt", false)

@@ -32,7 +32,7 @@ type inode struct {
 	// Content of a regular file: in data on filesystems in memory, in blocks
 	// and dirty on a volume; made by gen or taken by set in /proc and /sys.
 	data   []byte
-	gen    func() []byte
+	gen    func() ([]byte, error)
 	set    func([]byte) error
 	size   int64
 	blocks map[int64]int64  // block of the file -> block of the device
@@ -107,7 +107,10 @@ func (n *inode) file(rel string, gen func() []byte, set func([]byte) error) {
 		mode = 0o644
 	}
 	f := n.at(dir).add(base, mode)
-	f.gen, f.set = gen, set
+	if gen != nil {
+		f.gen = func() ([]byte, error) { return gen(), nil }
+	}
+	f.set = set
 }
 
 // drop takes n out of its directory.
@@ -156,7 +159,10 @@ func (n *inode) readAt(off int64, b []byte) (int, error) {
 	}
 	data := n.data
 	if n.gen != nil {
-		data = n.gen()
+		var err error
+		if data, err = n.gen(); err != nil {
+			return 0, err
+		}
 	}
 	if off >= int64(len(data)) {
 		return 0, nil

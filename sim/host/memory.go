@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/exec"
 
 	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/host/scsi"
 )
 
 // ErrOff is what a node that is powered off or closed answers with.
@@ -39,6 +40,12 @@ type MemoryConfig struct {
 	// Unverified: which releases of util-linux do so for a read error; for a
 	// device that doesn't exist 2.38.1 does.
 	BlkidHidesErrors bool
+	// SAN is the storage network that the node is connected to with Adapters; nil:
+	// none. A node that has one is no virtual machine of VMware's.
+	SAN      SAN
+	Adapters Adapters
+	// RecheckWWID is recheck_wwid of /etc/multipath.conf; see scsi.Config.
+	RecheckWWID bool
 	// Log receives debug messages; nil discards them.
 	Log *slog.Logger
 }
@@ -64,6 +71,10 @@ type Memory struct {
 	disks   []*device // in the order they were plugged in
 	devices map[devno]*device
 	made    map[string]int // wwn -> filesystems made, for their UUIDs
+
+	scsi  *scsi.Stack              // nil: no SAN
+	shown map[scsi.Object][]*inode // what of the stack is in /sys and /dev
+	fixed map[*inode]bool          // directories of /sys that stay
 }
 
 var _ Host = (*Memory)(nil)
@@ -80,6 +91,11 @@ func NewMemory(cfg MemoryConfig) *Memory {
 	h.rootfs = newSuperblock("ext4", "/dev/sda1", devno{scsiMajor, 1})
 	for _, d := range []string{"/dev", "/sys", "/proc", "/tmp", "/run", "/var/lib/kubelet", "/mnt", "/etc"} {
 		h.rootfs.root.at(d)
+	}
+	if cfg.SAN != nil {
+		h.scsi = scsi.New(scsi.Config{Name: cfg.Name, SAN: cfg.SAN, Adapters: cfg.Adapters, FirstHost: 1,
+			Node: memoryNode{h}, RecheckWWID: cfg.RecheckWWID})
+		h.installSAN()
 	}
 	h.boot()
 	return h
@@ -107,15 +123,25 @@ func (h *Memory) boot() {
 	proc.root.file("self/mountinfo", h.ns.info, nil)
 	proc.root.file("self/mounts", h.ns.mounts, nil)
 	serial, uuid := DMI(h.cfg.BIOSUUID)
+	if h.scsi != nil {
+		serial, uuid = "CZ"+strings.ToUpper(strings.ReplaceAll(h.cfg.BIOSUUID, "-", ""))[:8], h.cfg.BIOSUUID
+	}
 	text := func(s string) func() []byte { return func() []byte { return []byte(s + "\n") } }
 	h.sys.root.file("class/dmi/id/product_serial", text(serial), nil)
 	h.sys.root.file("class/dmi/id/product_uuid", text(uuid), nil)
-	h.sys.root.file("class/dmi/id/sys_vendor", text("VMware, Inc."), nil)
-	h.sys.root.file("class/dmi/id/product_name", text("VMware Virtual Platform"), nil)
+	vendor, product := "VMware, Inc.", "VMware Virtual Platform"
+	if h.scsi != nil {
+		vendor, product = "HPE", "ProLiant DL360 Gen10"
+	}
+	h.sys.root.file("class/dmi/id/sys_vendor", text(vendor), nil)
+	h.sys.root.file("class/dmi/id/product_name", text(product), nil)
 	h.sys.root.file("class/scsi_host/host0/scan", nil, func([]byte) error { return nil })
 	h.dev.root.at("disk/by-id")
 	for _, d := range h.disks {
 		h.plug(d)
+	}
+	if h.scsi != nil {
+		h.bootSAN()
 	}
 }
 
@@ -267,7 +293,8 @@ func (h *Memory) ReadFile(p string) ([]byte, error) {
 		return nil, pathError("open", p, err)
 	}
 	if at.n.gen != nil {
-		return at.n.gen(), nil
+		b, err := at.n.gen()
+		return b, pathError("read", p, err)
 	}
 	b := make([]byte, at.n.length())
 	if _, err := at.n.readAt(0, b); err != nil {
@@ -720,11 +747,22 @@ func (h *Memory) Hold(p string) (release func(), err error) {
 	if err != nil {
 		return nil, pathError("open", p, err)
 	}
+	var d *device
+	if at.n.mode&fs.ModeDevice != 0 {
+		if d, err = h.open(at.n); err != nil {
+			return nil, pathError("open", p, err)
+		}
+		d.opens++
+	}
 	at.m.busy++
 	return sync.OnceFunc(func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		at.m.busy--
+		if d != nil {
+			d.opens--
+			h.settle(d)
+		}
 	}), nil
 }
 
@@ -743,7 +781,7 @@ func (h *Memory) syncAll() error {
 	for _, m := range h.ns.table {
 		errs = append(errs, m.sb.sync())
 	}
-	for _, d := range h.disks {
+	for _, d := range h.sortedDevices() {
 		errs = append(errs, d.flush())
 	}
 	return errors.Join(errs...)
@@ -824,8 +862,13 @@ func (h *Memory) Disks() []string {
 	for _, d := range h.disks {
 		out = append(out, d.wwn)
 	}
+	if h.scsi != nil {
+		for _, d := range h.scsi.Disks() {
+			out = append(out, d.WWN)
+		}
+	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
 }
 
 // PowerOff implements Host: what was not synced is lost, also of the raw devices.
@@ -839,9 +882,12 @@ func (h *Memory) PowerOff() error {
 func (h *Memory) powerOff() {
 	h.off = true
 	h.ns = namespace{}
+	for _, d := range h.devices {
+		d.dirty, d.refs, d.opens = nil, 0, 0
+	}
 	h.devices = nil
-	for _, d := range h.disks {
-		d.dirty, d.refs = nil, 0
+	if h.scsi != nil {
+		h.scsi.Halt()
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"k8s.io/utils/exec"
+
+	"github.com/csilab/csilab/sim/host/scsi"
 )
 
 // command is a program of the node in memory. It runs with the kernel locked
@@ -37,7 +39,7 @@ func (e memoryExec) LookPath(file string) (string, error) {
 }
 
 func (h *Memory) find(name string) command {
-	for _, dir := range []string{"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"} {
+	for _, dir := range []string{"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/", "/lib/udev/", "/usr/lib/udev/"} {
 		if rest, ok := strings.CutPrefix(name, dir); ok {
 			name = rest
 			break
@@ -45,6 +47,12 @@ func (h *Memory) find(name string) command {
 	}
 	if slices.Contains(h.cfg.Missing, name) {
 		return nil
+	}
+	if h.scsi != nil && scsi.IsCommand(name) {
+		return func(h *Memory, out, errs io.Writer, args []string) int {
+			defer h.udev()
+			return h.scsi.Run(out, errs, name, args)
+		}
 	}
 	return commands[name]
 }

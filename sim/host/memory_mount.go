@@ -121,15 +121,36 @@ func cmdMount(h *Memory, out, errs io.Writer, args []string) int {
 		}
 		return 0
 	}
-	if text := h.mount(r); text != "" {
+	text, warning := h.mount(r)
+	if warning != "" {
+		fmt.Fprintf(errs, "mount: %s: WARNING: %s\n", r.target, warning)
+	}
+	if text != "" {
 		fmt.Fprintf(errs, "mount: %s: %s\n", r.target, text)
 		return mountFail
 	}
 	return 0
 }
 
-// mount does a request. It returns "" or what mount(8) of util-linux 2.38 says.
-func (h *Memory) mount(r mountRequest) string {
+// mount does a request. It returns "" or what mount(8) of util-linux 2.38 says,
+// and what it warns of.
+func (h *Memory) mount(r mountRequest) (text, warning string) {
+	// A device that can't be written to is mounted read-only, unless rw was asked for.
+	if !r.ro && !r.bind && !r.remount && r.fstype != "tmpfs" {
+		if d, err := h.device(r.source); err == nil && d.ro {
+			if r.rw {
+				return fmt.Sprintf("cannot mount %s read-only.", r.source), ""
+			}
+			r.ro, warning = true, "source write-protected, mounted read-only."
+		}
+	}
+	if text = h.doMount(r); text != "" {
+		warning = ""
+	}
+	return text, warning
+}
+
+func (h *Memory) doMount(r mountRequest) string {
 	at, err := h.ns.walk(r.target, true)
 	switch {
 	case errors.Is(err, syscall.ENOENT) && !r.remount:
@@ -179,6 +200,9 @@ func (h *Memory) mountDevice(r mountRequest, at place, node *inode, source strin
 	d, err := h.open(node)
 	if err != nil {
 		return fmt.Sprintf("special device %s does not exist.", source)
+	}
+	if h.heldByMap(d) {
+		return fmt.Sprintf("%s already mounted or mount point busy.", source)
 	}
 	if t := r.fstype; t != "" && t != "auto" && t != "ext3" && t != "ext4" && t != "xfs" {
 		return fmt.Sprintf("unknown filesystem type '%s'.", t)

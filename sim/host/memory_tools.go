@@ -95,6 +95,8 @@ func message(err error) string {
 		return "Input/output error"
 	case errors.Is(err, syscall.ENOTBLK):
 		return "Block device required"
+	case errors.Is(err, syscall.EPERM):
+		return "Operation not permitted"
 	case errors.Is(err, syscall.ENOSPC):
 		return "No space left on device"
 	}
@@ -192,7 +194,11 @@ func cmdBlockdev(h *Memory, out, errs io.Writer, args []string) int {
 			case "--getss":
 				fmt.Fprintln(out, 512)
 			case "--getro":
-				fmt.Fprintln(out, 0)
+				if d.ro {
+					fmt.Fprintln(out, 1)
+				} else {
+					fmt.Fprintln(out, 0)
+				}
 			case "--flushbufs":
 				if err := d.flush(); err != nil {
 					fmt.Fprintf(errs, "blockdev: ioctl error on BLKFLSBUF: %s\n", message(err))
@@ -232,6 +238,14 @@ func mkfs(h *Memory, out, errs io.Writer, fstype string, args []string) int {
 			fmt.Fprintf(errs, "mkfs.xfs: %s contains a mounted filesystem\n", dev)
 		} else {
 			fmt.Fprintf(errs, "%s is mounted; will not make a filesystem here!\n", dev)
+		}
+		return 1
+	}
+	if h.heldByMap(d) {
+		if fstype == "xfs" {
+			fmt.Fprintf(errs, "mkfs.xfs: cannot open %s: Device or resource busy\n", dev)
+		} else {
+			fmt.Fprintf(errs, "%s is apparently in use by the system; will not make a filesystem here!\n", dev)
 		}
 		return 1
 	}

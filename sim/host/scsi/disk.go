@@ -277,3 +277,6 @@ func (d *Disk) setState(to string) error {
 	}
 	return nil
 }
+
+// Map is the multipath map that has a disk, or nil.
+func (d *Disk) Map() *Map { return d.inMap }

@@ -232,3 +232,6 @@ func (s *Stack) Logout(x *Session) {
 	delete(s.hosts, x.host.Number)
 	s.cfg.SAN.Logout(x.Initiator, x.nexus.Target)
 }
+
+// settingNames are the settings in the order that a record shows them.
+var settingNames = slices.Sorted(maps.Keys(settingDefaults))

@@ -260,3 +260,12 @@ func (s *Stack) queueing(m *Map) bool {
 	}
 	return false
 }
+
+// Bindings is the text of /etc/multipath/bindings.
+func (s *Stack) Bindings() []byte {
+	out := []byte("# Multipath bindings, Version : 1.0\n# NOTE: this file is automatically maintained by the multipath program.\n")
+	for i, wwid := range s.bindings {
+		out = fmt.Appendf(out, "%s 3%s\n", friendlyName(i), wwid)
+	}
+	return out
+}

@@ -205,3 +205,14 @@ func (s *Stack) up(n *nexus) bool {
 	_, err := s.cfg.SAN.LUNs(n.Initiator, n.Target)
 	return err == nil
 }
+
+// Identity is what a disk or map goes by: its WWN, and whether it is read-only.
+func (s *Stack) Identity(name string) (wwn string, readOnly bool) {
+	if d := s.disks[name]; d != nil {
+		return d.wwid, d.ReadOnly
+	}
+	if m := s.Map(name); m != nil {
+		return m.WWID, m.ReadOnly
+	}
+	return "", false
+}
