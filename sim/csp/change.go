@@ -141,10 +141,15 @@ func (s *Server) deleteVolume(c *call) (reply, error) {
 func (s *Server) drop(c *call, x *item, force bool) error {
 	doing := "deleting volume " + clip(x.ID)
 	if force {
-		if err := s.unpublishPeers(c, x, ""); err != nil {
+		pair, err := s.pairOf(c, x)
+		if err != nil {
 			return err
 		}
-		if err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, func(string) bool { return true }); err != nil {
+		all := func(string) bool { return true }
+		if err := s.unpublishPeer(c, pair, all); err != nil {
+			return err
+		}
+		if err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, all); err != nil {
 			return err
 		}
 	} else {

@@ -61,6 +61,15 @@ var routes = []route{
 	{http.MethodPost, "snapshots", (*Server).createSnapshot, false},
 	{http.MethodGet, "snapshots/{id}", (*Server).getSnapshot, false},
 	{http.MethodDelete, "snapshots/{id}", (*Server).deleteSnapshot, false},
+	{http.MethodGet, "volume_groups", (*Server).listGroups, false},
+	{http.MethodPost, "volume_groups", (*Server).createGroup, false},
+	{http.MethodGet, "volume_groups/{id}", (*Server).getGroup, false},
+	{http.MethodDelete, "volume_groups/{id}", (*Server).deleteGroup, false},
+	{http.MethodGet, "snapshot_groups", (*Server).listSnapshotGroups, false},
+	{http.MethodPost, "snapshot_groups", (*Server).createSnapshotGroup, false},
+	{http.MethodGet, "snapshot_groups/{id}", (*Server).getSnapshotGroup, false},
+	{http.MethodDelete, "snapshot_groups/{id}", (*Server).deleteSnapshotGroup, false},
+	{http.MethodGet, "replication_partners", (*Server).listPartners, false},
 }
 
 // match finds the route of a path below Prefix, as it came.

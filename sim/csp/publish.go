@@ -69,14 +69,18 @@ func (s *Server) publish(c *call) (reply, error) {
 	default:
 		return reply{}, wrong("access_protocol", proto, "allowed are iscsi, fc, nvmetcp and nfs")
 	}
-	e := export{server: s, on: c.on, array: c.array, protocol: proto, config: x.Config, volume: x.vv.Name}
+	pair, err := s.pairOf(c, x)
+	if err != nil {
+		return reply{}, err
+	}
+	e := export{server: s, on: c.on, array: c.array, protocol: proto, config: x.Config, volume: x.vv.Name, pair: pair != nil}
 	lun, ports, err := e.to(c.ctx, uuid)
 	if err != nil {
 		return reply{}, err
 	}
 	out := publishInfo{SerialNumber: strings.ToLower(x.vv.WWN), AccessProtocol: proto, LunID: int32(lun)}
 	out.TargetNames, out.DiscoveryIPs = where(ports)
-	if out.Peers, err = s.publishPeers(c, x, e, uuid); err != nil {
+	if out.Peers, err = s.publishPeer(c, pair, e, uuid); err != nil {
 		return reply{}, err
 	}
 	return reply{body: out}, nil
@@ -90,6 +94,7 @@ type export struct {
 	protocol string
 	config   config
 	volume   string // virtual volume
+	pair     bool   // parameters name ports of two arrays
 }
 
 // to exports the volume to the hosts of a node, with what is missing of the
@@ -164,11 +169,15 @@ func (e export) ports(ctx context.Context) ([]wsapi.Port, error) {
 	if parameter != "" {
 		names = e.config.list(parameter)
 	}
+	var here []string
 	for _, n := range names {
-		if !slices.ContainsFunc(all, func(p wsapi.Port) bool { return nameOf(p) == n }) {
+		if slices.ContainsFunc(all, func(p wsapi.Port) bool { return nameOf(p) == n }) {
+			here = append(here, n)
+		} else if !e.pair {
 			return nil, wrong(parameter, n, "the array has no such port")
 		}
 	}
+	names = here // none: all
 	var out []wsapi.Port
 	for _, p := range all {
 		if p.LinkState == wsapi.LinkReady && (len(names) == 0 || slices.Contains(names, nameOf(p))) {
@@ -279,10 +288,15 @@ func (s *Server) unpublish(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	if err := s.unpublishPeers(c, x, uuid); err != nil {
+	pair, err := s.pairOf(c, x)
+	if err != nil {
 		return reply{}, err
 	}
-	return reply{}, s.unexport(c.ctx, c.on, c.array, x.vv.Name, func(owner string) bool { return owner == uuid })
+	its := func(owner string) bool { return owner == uuid }
+	if err := s.unpublishPeer(c, pair, its); err != nil {
+		return reply{}, err
+	}
+	return reply{}, s.unexport(c.ctx, c.on, c.array, x.vv.Name, its)
 }
 
 // unexport ends the exports of a virtual volume to the nodes that it is asked

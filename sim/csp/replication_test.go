@@ -1,0 +1,145 @@
+package csp_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/csp"
+)
+
+func withPair(mode string) option {
+	return func(s *setup) {
+		pair(s)
+		s.csp.ReplicationDevices = map[string]csp.ReplicationDevice{"r1": {TargetName: "array2", TargetCPG: "cpg1", TargetMode: mode}}
+	}
+}
+
+// synced waits until the group of the first array has copied all.
+func (r *rig) synced(group string) {
+	r.t.Helper()
+	end := time.Now().Add(5 * time.Second)
+	for {
+		done := false
+		r.arrays[0].with(func(a *array.Array) {
+			a.Tick(time.Now())
+			g, err := a.Group(group)
+			done = err == nil && g.State == array.GroupIsStarted
+			for _, v := range g.Volumes {
+				done = done && v.State == array.Synced
+			}
+		})
+		if done {
+			return
+		}
+		if time.Now().After(end) {
+			r.t.Fatal("the group is not synced")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestPeerPersistence(t *testing.T) {
+	r := newRig(t, withPair("sync"))
+	const cfg = `{"access_protocol":"iscsi","cpg":"cpg1","remote_copy_group":"rcg1","replication_devices":"r1"}`
+	r.refused(400, "replication_devices", "POST", "/volumes", `{"name":"v","size":1073741824,"config":{"remote_copy_group":"rcg1"}}`)
+	r.refused(400, "replication_devices", "POST", "/volumes", `{"name":"v","size":1073741824,"config":{"remote_copy_group":"rcg1","replication_devices":"r9"}}`)
+	r.volume(pvc, cfg)
+	r.volume("v2", cfg) // the group stops for it, and starts again
+	r.synced("rcg1")
+	r.do(200, "POST", "/hosts", fmt.Sprintf(node, "iscsi"))
+	publish := `{"host_uuid":"` + uuid + `","access_protocol":"iscsi"}`
+	r.do(200, "PUT", "/volumes/v2/actions/publish", publish)
+	p := r.do(200, "PUT", "/volumes/"+pvc+"/actions/publish", publish)
+	peers := p["PeerArrayDetails"].([]any)
+	one := peers[0].(map[string]any)
+	if len(peers) != 1 || one["lun_id"] != 1.0 || len(one["target_names"].([]any)) != 4 || len(one["discovery_ips"].([]any)) != 4 {
+		t.Errorf("peers are %v", peers)
+	}
+	for i, a := range r.arrays {
+		all := a.vluns(vv)
+		if len(all) != 4 || strings.ToLower(all[0].WWN) != p["serial_number"] || all[0].Host != "iqn-node-1" {
+			t.Errorf("array %d has %v", i, all)
+		}
+	}
+	v := r.do(200, "PUT", "/volumes/"+pvc, `{"size":2147483648,"volume_group_id":""}`)
+	for i, a := range r.arrays {
+		if n := a.volumes()[0].SizeMiB; n != 2048 {
+			t.Errorf("array %d: expanded to %d MiB, %v", i, n, v)
+		}
+	}
+	r.synced("rcg1")
+
+	// While the roles have changed nothing goes.
+	r.arrays[0].with(func(a *array.Array) {
+		if err := a.Switchover(time.Now(), "rcg1"); err != nil {
+			t.Error(err)
+		}
+	})
+	r.refused(500, "role of remote copy group rcg1", "PUT", "/volumes/"+pvc+"/actions/unpublish", publish)
+	r.refused(500, "role of remote copy group rcg1", "PUT", "/volumes/"+pvc+"/actions/publish", publish)
+	r.arrays[1].with(func(b *array.Array) {
+		if err := b.Switchover(time.Now(), b.Groups()[0].Name); err != nil {
+			t.Error(err)
+		}
+	})
+
+	r.do(204, "PUT", "/volumes/"+pvc+"/actions/unpublish", publish)
+	r.do(204, "PUT", "/volumes/v2/actions/unpublish", publish)
+	for i, a := range r.arrays {
+		if all := a.vluns(vv); len(all) != 0 {
+			t.Errorf("array %d has %v", i, all)
+		}
+		a.with(func(a *array.Array) {
+			if n := len(a.Hosts()); n != 0 {
+				t.Errorf("array %d has %d hosts", i, n)
+			}
+		})
+	}
+	r.do(204, "DELETE", "/volumes/"+pvc, "")
+	r.synced("rcg1")
+	r.do(204, "DELETE", "/volumes/v2", "")
+	for i, a := range r.arrays {
+		if all := a.volumes(); len(all) != 0 {
+			t.Errorf("array %d has %v", i, all)
+		}
+	}
+}
+
+// What the other array has is old while the group does not copy: no node may
+// see it.
+func TestPeerThatDoesNotFollowIsNotPublished(t *testing.T) {
+	r := newRig(t, withPair("sync"))
+	r.volume(pvc, `{"access_protocol":"fc","cpg":"cpg1","one_rcg_per_pvc":"true","replication_devices":"r1"}`)
+	r.arrays[0].with(func(a *array.Array) {
+		if _, err := a.StopGroup(time.Now(), a.Groups()[0].Name); err != nil {
+			t.Error(err)
+		}
+	})
+	r.do(200, "POST", "/hosts", fmt.Sprintf(node, "fc"))
+	publish := `{"host_uuid":"` + uuid + `","access_protocol":"fc"}`
+	p := r.do(200, "PUT", "/volumes/"+pvc+"/actions/publish", publish)
+	if _, some := p["PeerArrayDetails"]; some || len(r.arrays[1].vluns(vv)) != 0 {
+		t.Errorf("published as %v", p)
+	}
+	r.do(204, "PUT", "/volumes/"+pvc+"/actions/unpublish", publish)
+	r.do(204, "DELETE", "/volumes/"+pvc, "")
+	r.arrays[0].with(func(a *array.Array) {
+		if all := a.Groups(); len(all) != 0 {
+			t.Errorf("groups that stay: %v", all)
+		}
+	})
+}
+
+func TestPeriodicReplication(t *testing.T) {
+	r := newRig(t, withPair("periodic"))
+	r.refused(400, "periodic_replication_interval", "POST", "/volumes", `{"name":"v","size":1073741824,"config":{"one_rcg_per_pvc":"true","replication_devices":"r1","periodic_replication_interval":"14"}}`)
+	r.volume(pvc, `{"cpg":"cpg1","remote_copy_group":"rcg1","replication_devices":"r1","periodic_replication_interval":"300"}`)
+	r.arrays[0].with(func(a *array.Array) {
+		if g, err := a.Group("rcg1"); err != nil || g.Period != 300 || g.Mode != array.Periodic || g.State != array.GroupIsStarted {
+			t.Errorf("group is %v %v", g, err)
+		}
+	})
+}
