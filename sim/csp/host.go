@@ -86,6 +86,30 @@ func (h *hostCache) ownerOf(name string) string {
 	return h.owner[name]
 }
 
+// own notes whose a host is.
+func (h *hostCache) own(name, uuid string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.owner == nil {
+		h.name, h.owner = map[hostKey]string{}, map[string]string{}
+	}
+	h.owner[name] = uuid
+}
+
+// namesOf are the hosts that are known to be a node's.
+func (h *hostCache) namesOf(uuid string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []string
+	for n, u := range h.owner {
+		if u == uuid {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 func (h *hostCache) tell(b hostBody) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

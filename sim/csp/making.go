@@ -236,34 +236,58 @@ func (m maker) copied(from wsapi.Volume, mib int64) (string, error) {
 }
 
 // online starts a copy to a new volume, and writes its record after: the array
-// takes no comment with a physical copy. A volume without a record that is a
-// copy of the same source is what an attempt before has left.
+// takes no comment with a physical copy. A mark at the source, made before and
+// dropped after, says that a volume without a record is what an attempt before
+// has left.
 func (m maker) online(from string, todo record, n wsapi.NewClone) (name string, err error) {
-	for _, n.DestVolume = range names(kindVolume, m.in.Name) {
-		_, err = m.c.array.Clone(m.c.ctx, from, n)
-		if wsapi.Is(err, wsapi.CodeVolumeThere) {
-			vv, gerr := m.c.array.Volume(m.c.ctx, n.DestVolume)
-			if gerr != nil {
-				return "", gerr
-			}
-			r, ok := decodeRecord(vv.Comment)
-			ours := ok && r.Kind == kindVolume && r.ID == m.in.Name
-			left := vv.Comment == "" && vv.CopyType == wsapi.PhysicalCopy && vv.CopyOf == from
-			if !ours && !left {
-				continue
-			}
-			err = nil
-		}
-		if err != nil {
+	a, ctx := m.c.array, m.c.ctx
+	mark := "csp-copy" + short(kindVolume, m.in.Name, len(".0123456789"))
+	values, err := a.Values(ctx, from)
+	if err != nil {
+		return "", err
+	}
+	name = values[mark]
+	if name != "" {
+		vv, err := a.Volume(ctx, name)
+		if wsapi.NotFound(err) || err == nil && vv.Comment != "" { // it came to nothing
+			name = ""
+		} else if err != nil {
 			return "", err
 		}
-		r := *m.r
-		if r.Todo {
-			r = todo
-		}
-		return n.DestVolume, save(m.c.ctx, m.c.array, n.DestVolume, r)
 	}
-	return "", err
+	for _, n.DestVolume = range names(kindVolume, m.in.Name) {
+		if name != "" {
+			break
+		}
+		if _, err := a.Volume(ctx, n.DestVolume); !wsapi.NotFound(err) {
+			if err != nil {
+				return "", err
+			}
+			continue // another volume has the name
+		}
+		if err := a.SetValue(ctx, from, mark, n.DestVolume); err != nil {
+			return "", err
+		}
+		// An answer that was lost: the copy runs, and the mark says that it is ours.
+		if _, err := a.Clone(ctx, from, n); err != nil && !wsapi.Is(err, wsapi.CodeVolumeThere) {
+			return "", err
+		}
+		name = n.DestVolume
+	}
+	if name == "" {
+		return "", refuse(http.StatusConflict, "the array has volumes of all names that volume %s could have", clip(m.in.Name))
+	}
+	r := *m.r
+	if r.Todo {
+		r = todo
+	}
+	if err := save(ctx, a, name, r); err != nil {
+		return "", err
+	}
+	if err := a.DeleteValue(ctx, from, mark); err != nil && !wsapi.NotFound(err) {
+		m.log.Warn("a mark of a copy stays", "volume", from, "err", err)
+	}
+	return name, nil
 }
 
 // imported takes a virtual volume of somebody else's over: its exports end, and

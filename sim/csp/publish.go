@@ -296,12 +296,46 @@ func (s *Server) unpublish(c *call) (reply, error) {
 	if err := s.unpublishPeer(c, pair, its); err != nil {
 		return reply{}, err
 	}
-	return reply{}, s.unexport(c.ctx, c.on, c.array, x.vv.Name, its)
+	if err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, its); err != nil {
+		return reply{}, err
+	}
+	if pair != nil {
+		if err := s.reapAll(c.ctx, pair.on, pair.array, uuid); err != nil {
+			return reply{}, peerFailed(pair, err)
+		}
+	}
+	return reply{}, s.reapAll(c.ctx, c.on, c.array, uuid)
+}
+
+// reapAll deletes the hosts of a node that nothing is exported to: those that
+// the provider knows of, or, where it knows none, that the array has.
+func (s *Server) reapAll(ctx context.Context, on *backend, a *wsapi.Client, uuid string) error {
+	if s.cfg.KeepHosts {
+		return nil
+	}
+	doing := "deleting host " + clip(uuid)
+	hosts := on.hosts.namesOf(uuid)
+	if len(hosts) == 0 {
+		all, err := a.Hosts(ctx)
+		if err != nil {
+			return failed(doing, err)
+		}
+		for _, h := range all {
+			if m, ok := markOf(h); ok && m.UUID == uuid {
+				hosts = append(hosts, h.Name)
+			}
+		}
+	}
+	for _, h := range hosts {
+		if err := s.reap(ctx, on, a, h); err != nil {
+			return failed(doing, err)
+		}
+	}
+	return nil
 }
 
 // unexport ends the exports of a virtual volume to the nodes that it is asked
-// about. A host whose last export that was is deleted, but with KeepHosts. What
-// is gone already is as it should be.
+// about. What is gone already is as it should be.
 func (s *Server) unexport(ctx context.Context, on *backend, a *wsapi.Client, volume string, to func(uuid string) bool) error {
 	doing := "ending exports of volume " + volume
 	all, err := a.VLUNsOf(ctx, volume)
@@ -311,7 +345,6 @@ func (s *Server) unexport(ctx context.Context, on *backend, a *wsapi.Client, vol
 	if err != nil {
 		return failed(doing, err)
 	}
-	var hosts []string
 	for _, v := range templates(all) {
 		uuid := on.hosts.ownerOf(v.Host)
 		if uuid == "" && v.Host != "" && !strings.HasPrefix(v.Host, "set:") {
@@ -321,6 +354,7 @@ func (s *Server) unexport(ctx context.Context, on *backend, a *wsapi.Client, vol
 			}
 			if m, ok := markOf(h); ok {
 				uuid = m.UUID
+				on.hosts.own(v.Host, uuid)
 			}
 		}
 		if !to(uuid) {
@@ -328,17 +362,6 @@ func (s *Server) unexport(ctx context.Context, on *backend, a *wsapi.Client, vol
 		}
 		if err := a.Unexport(ctx, v); err != nil && !wsapi.NotFound(err) {
 			return failed(doing, err)
-		}
-		if uuid != "" && !slices.Contains(hosts, v.Host) {
-			hosts = append(hosts, v.Host)
-		}
-	}
-	if s.cfg.KeepHosts {
-		return nil
-	}
-	for _, h := range hosts {
-		if err := s.reap(ctx, on, a, h); err != nil {
-			return failed("deleting host "+h, err)
 		}
 	}
 	return nil

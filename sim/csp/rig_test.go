@@ -45,6 +45,9 @@ type rig struct {
 	token  string
 	on     string // x-array-ip
 	faulty bool   // answers need not be by the contract: a rule makes them
+	// restart starts the provider anew where it has died, and says whether.
+	restart func() bool
+	close   func()
 }
 
 type option func(*setup)
@@ -102,7 +105,6 @@ func newRig(t testing.TB, opts ...option) *rig {
 		if r.arrays[i].api, err = wsapi.New(context.Background(), c); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(r.arrays[i].api.Close)
 		set.csp.Arrays = append(set.csp.Arrays, csp.Array{Name: ac.Name, Backends: []string{"10.0.0." + fmt.Sprint(i+1)}, URL: r.arrays[i].api.URL()})
 	}
 	set.csp.In, set.csp.Now = r.in, set.now
@@ -120,7 +122,14 @@ func newRig(t testing.TB, opts ...option) *rig {
 		tr.DialContext = r.net.DialContext
 	}
 	r.http = &http.Client{Transport: tr}
-	t.Cleanup(func() { r.s.Close(); tr.CloseIdleConnections() })
+	r.close = sync.OnceFunc(func() {
+		r.s.Close()
+		tr.CloseIdleConnections()
+		for _, a := range r.arrays {
+			a.api.Close()
+		}
+	})
+	t.Cleanup(r.close)
 	return r
 }
 
@@ -144,6 +153,9 @@ func (r *rig) start() {
 
 // raw sends a request as it is, with the headers of the driver's client.
 func (r *rig) raw(method, path, body string) (int, string, error) {
+	if r.restart != nil {
+		defer r.restart()
+	}
 	req, err := http.NewRequest(method, r.s.URL()+"/containers/v1"+path, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
