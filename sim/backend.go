@@ -8,6 +8,7 @@ import (
 
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/fixtures"
+	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/hop"
 	"github.com/csilab/csilab/sim/host"
@@ -93,9 +94,6 @@ type facts struct {
 	classes string // manifest of the classes that the scenarios use
 	unit    int64  // sizes are multiples of it, in bytes
 	least   int64  // the smallest volume, in bytes
-	limit   int    // volumes of a node, where nothing else is said
-	// slots says that a machine has a limited number of places for disks.
-	slots bool
 }
 
 // Operations are the names that the ledger has for what a driver asks of its
@@ -112,7 +110,13 @@ var backends = map[string]facts{
 	VSphere: {
 		driver: driver.Name(driver.VSphere), hop: ledger.VCenter, serial: "diskUUID", zone: "topology.csi.vmware.com/k8s-zone", classes: "classes",
 		ops:  Operations{"CnsCreateVolume", "CnsDeleteVolume", "CnsAttachVolume", "CnsDetachVolume", "CnsCreateSnapshots", "CnsExtendVolume"},
-		unit: 1 << 20, least: 1 << 20, limit: driver.DefaultMaxVolumes, slots: true,
+		unit: 1 << 20, least: 1 << 20,
+	},
+	HPE: {
+		driver: driver.HPE.Name(), hop: ledger.CSP, serial: "serialNumber", zone: "csi.hpe.com/zone", classes: "classes-hpe",
+		ops: Operations{"POST /volumes", "DELETE /volumes/{id}", "PUT /volumes/{id}/actions/publish", "PUT /volumes/{id}/actions/unpublish",
+			"POST /snapshots", "PUT /volumes/{id}"},
+		unit: array.UnitMiB << 20, least: array.MinSizeMiB << 20,
 	},
 }
 

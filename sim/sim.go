@@ -133,7 +133,9 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	l.disks = &mutableDisks{Store: store0}
 	l.store = store.New(o.Seed, l.in)
 	l.user = l.store.Client("user")
-	l.backend = &vsphere{l: l}
+	if l.backend = &vsphere{l: l}; o.Backend == HPE {
+		l.backend = &hpe{l: l}
+	}
 	if err := l.backend.start(ctx); err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func (h *Real) listenForCalls() error {
 		}
 	}
 	// An abstract name leaves no file, and is the same in every mount namespace.
-	h.calls, err = net.Listen("unix", "@csilab-"+pureUUID(h.cfg.Dir))
+	h.calls, err = net.Listen("unix", "@csilab-"+UUIDOf(h.cfg.Dir))
 	if err != nil {
 		return fmt.Errorf("host: %w", err)
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// pureUUID derives a UUID from what it is for.
-func pureUUID(subject string) string {
+// UUIDOf derives a UUID from what it is for.
+func UUIDOf(subject string) string {
 	sum := sha256.Sum256([]byte(subject))
 	b := sum[:16]
 	b[6] = b[6]&0x0f | 0x40

@@ -82,7 +82,7 @@ var _ Host = (*Memory)(nil)
 // NewMemory returns a node that is powered on.
 func NewMemory(cfg MemoryConfig) *Memory {
 	if cfg.BIOSUUID == "" {
-		cfg.BIOSUUID = pureUUID(fmt.Sprintf("%d|host|%s|bios", cfg.Seed, cfg.Name))
+		cfg.BIOSUUID = UUIDOf(fmt.Sprintf("%d|host|%s|bios", cfg.Seed, cfg.Name))
 	}
 	h := &Memory{cfg: cfg, log: cfg.Log, made: map[string]int{}}
 	if h.log == nil {

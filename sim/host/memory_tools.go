@@ -267,7 +267,7 @@ func mkfs(h *Memory, out, errs io.Writer, fstype string, args []string) int {
 		return 1
 	}
 	h.made[d.wwn]++
-	uuid := pureUUID(fmt.Sprintf("%d|host|%s|mkfs|%s|%d", h.cfg.Seed, h.cfg.Name, d.wwn, h.made[d.wwn]))
+	uuid := UUIDOf(fmt.Sprintf("%d|host|%s|mkfs|%s|%d", h.cfg.Seed, h.cfg.Name, d.wwn, h.made[d.wwn]))
 	if u := flags["-U"]; u != "" {
 		uuid = u
 	}
@@ -394,7 +394,7 @@ func cmdTune2fs(h *Memory, out, errs io.Writer, args []string) int {
 func (h *Memory) setUUID(errs io.Writer, tool string, v *volume, uuid string) int {
 	if uuid == "random" || uuid == "generate" {
 		h.made[v.dev.wwn]++
-		uuid = pureUUID(fmt.Sprintf("%d|host|%s|uuid|%s|%d", h.cfg.Seed, h.cfg.Name, v.dev.wwn, h.made[v.dev.wwn]))
+		uuid = UUIDOf(fmt.Sprintf("%d|host|%s|uuid|%s|%d", h.cfg.Seed, h.cfg.Name, v.dev.wwn, h.made[v.dev.wwn]))
 	}
 	v.head.UUID, v.changed = uuid, true
 	if err := v.commit(); err != nil {

@@ -115,7 +115,7 @@ func NewReal(ctx context.Context, cfg RealConfig) (*Real, error) {
 		}
 	}
 	if cfg.BIOSUUID == "" {
-		cfg.BIOSUUID = pureUUID(fmt.Sprintf("%d|host|%s|bios", cfg.Seed, cfg.Name))
+		cfg.BIOSUUID = UUIDOf(fmt.Sprintf("%d|host|%s|bios", cfg.Seed, cfg.Name))
 	}
 	if cfg.Component == "" {
 		cfg.Component = "driver@" + cfg.Name

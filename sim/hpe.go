@@ -1,0 +1,433 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csilab/csilab/driver"
+	dhpe "github.com/csilab/csilab/driver/hpe"
+	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/csp"
+	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/host"
+	"github.com/csilab/csilab/sim/invariant"
+	"github.com/csilab/csilab/sim/kube/store"
+	"github.com/csilab/csilab/sim/san"
+)
+
+// hpe is a lab's arrays, the network from them to the nodes, and the Container
+// Storage Provider between them and the driver. Nodes are machines of metal.
+type hpe struct {
+	l     *Lab
+	san   *san.SAN
+	nodes []machine
+	// cspAddr stays the same over restarts of the provider, as a Service's does.
+	cspAddr string
+
+	mu       sync.Mutex
+	first    net.Listener // for the first life of the provider
+	provider *csp.Server  // nil while it is down
+	password string
+	byHand   map[string]string // id of a volume that an administrator made, by its virtual volume
+}
+
+var _ backend = (*hpe)(nil)
+
+// Arrays of a lab.
+func (o Options) arrays() int { return max(1, o.Arrays) }
+
+func (b *hpe) start(ctx context.Context) error {
+	l := b.l
+	b.password, b.byHand = san.DefaultPassword, map[string]string{}
+	// They live until Close: ctx bounds the start of the lab only.
+	ctx = context.WithoutCancel(ctx)
+	cfg := san.Config{Seed: l.opts.Seed, Store: l.disks, In: l.in, Component: "csp", Log: l.log}
+	for i := range l.opts.arrays() {
+		ln, err := l.net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return &EnvironmentError{fmt.Errorf("array %d: %w", i+1, err)}
+		}
+		cfg.Arrays = append(cfg.Arrays, san.ArrayConfig{Config: array.Config{Name: fmt.Sprintf("array%d", i+1)}, Listener: ln})
+		if i%2 == 1 {
+			cfg.Pairs = append(cfg.Pairs, san.Pair{fmt.Sprintf("array%d", i), fmt.Sprintf("array%d", i+1)})
+		}
+	}
+	var err error
+	if b.san, err = san.New(ctx, cfg); err != nil {
+		return err
+	}
+	if b.first, err = l.net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return &EnvironmentError{fmt.Errorf("storage provider: %w", err)}
+	}
+	b.cspAddr = b.first.Addr().String()
+	for i := range l.opts.Nodes {
+		name := fmt.Sprintf("node-%d", i+1)
+		uuid := host.UUIDOf(fmt.Sprintf("%d|machine|%s", l.opts.Seed, name))
+		m := machine{name: name, uuid: uuid, bios: uuid, adapters: b.adapters(i)}
+		if z := l.opts.Zones; len(z) > 0 {
+			m.zone = z[i%len(z)]
+		}
+		m.san = b.san.For(name, m.adapters)
+		b.nodes = append(b.nodes, m)
+	}
+	l.supervise("csp", b.spawnProvider)
+	return nil
+}
+
+// adapters are those of the i-th node.
+func (b *hpe) adapters(i int) host.Adapters {
+	id := i
+	if b.l.opts.SameInitiator {
+		id = 0
+	}
+	a := host.Adapters{Networks: []string{fmt.Sprintf("10.0.0.%d/24", 11+i)}}
+	if b.l.opts.Protocol == "fc" {
+		for port := range 2 {
+			a.WWPNs = append(a.WWPNs, fmt.Sprintf("100000109b%02x%04x", port, id+1))
+		}
+	} else {
+		a.IQN = fmt.Sprintf("iqn.1994-05.com.redhat:%012x", 0x5eed00000000+id+1)
+	}
+	return a
+}
+
+// spawnProvider starts the Container Storage Provider. What it knows is on the
+// arrays: a new life has lost its tokens and nothing else.
+func (b *hpe) spawnProvider() (*incarnation, error) {
+	l := b.l
+	b.mu.Lock()
+	ln := b.first
+	b.first = nil
+	b.mu.Unlock()
+	if ln == nil {
+		var err error
+		if ln, err = l.net.Listen("tcp", b.cspAddr); err != nil {
+			return nil, err
+		}
+	}
+	cfg := csp.Config{Listener: ln, Dial: l.net.DialContext, In: l.in, Component: "driver-controller", Seed: l.opts.Seed, Log: l.log.With("component", "csp")}
+	for _, a := range b.san.Arrays() {
+		cfg.Arrays = append(cfg.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{a.Name()}})
+	}
+	s, err := csp.New(l.ctx, cfg)
+	if err != nil {
+		ln.Close()
+		return nil, err
+	}
+	var once sync.Once
+	killed := make(chan struct{})
+	return &incarnation{
+		fence: func() {
+			once.Do(func() {
+				close(killed)
+				l.wg.Go(s.Kill)
+			})
+		},
+		run: func(ctx context.Context) error {
+			b.mu.Lock()
+			b.provider = s
+			b.mu.Unlock()
+			defer func() {
+				b.mu.Lock()
+				b.provider = nil
+				b.mu.Unlock()
+			}()
+			select {
+			case <-ctx.Done():
+			case <-killed:
+			}
+			return nil
+		},
+	}, nil
+}
+
+func (b *hpe) close() {
+	b.mu.Lock()
+	if b.first != nil {
+		b.first.Close()
+	}
+	b.mu.Unlock()
+	if b.san != nil {
+		b.san.Close()
+	}
+}
+
+func (b *hpe) machines() []machine { return b.nodes }
+
+func (b *hpe) secret() map[string]string {
+	name, port, _ := net.SplitHostPort(b.cspAddr)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return map[string]string{"serviceName": name, "servicePort": port, "backend": b.san.Arrays()[0].Name(), "username": san.DefaultUser, "password": b.password}
+}
+
+func (b *hpe) objects() []store.Object {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secretNamespace, Name: secretName}, Data: map[string][]byte{}}
+	for k, v := range b.secret() {
+		s.Data[k] = []byte(v)
+	}
+	return []store.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: secretNamespace}}, s}
+}
+
+func (b *hpe) providerID(*Node) string { return "" }
+
+// known is what the storage provider says of a virtual volume.
+func (b *hpe) known(v array.Volume) (id string, ours bool) {
+	if id, ok := csp.IDOf(v.Name, v.Comment); ok {
+		return id, true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if id := b.byHand[v.Name]; id != "" {
+		return id, false
+	}
+	return v.Name, false
+}
+
+// isSnapshot tells the snapshots of the driver from volumes.
+func isSnapshot(v array.Volume) bool { return csp.IsSnapshot(v.Comment) }
+
+func (b *hpe) volumes() (out []volume) {
+	for _, a := range b.san.Arrays() {
+		for _, v := range append(a.Volumes(), a.Snapshots()...) {
+			if isSnapshot(v) {
+				continue
+			}
+			x := volume{bytes: v.SizeMiB << 20}
+			x.id, x.ours = b.known(v)
+			x.name = x.id
+			// The two sides of a replicated volume are one.
+			if !slices.ContainsFunc(out, func(o volume) bool { return o.id == x.id }) {
+				out = append(out, x)
+			}
+		}
+	}
+	return out
+}
+
+func (b *hpe) snapshots() (out []snapshot) {
+	for _, a := range b.san.Arrays() {
+		all := append(a.Volumes(), a.Snapshots()...)
+		for _, v := range all {
+			if !isSnapshot(v) {
+				continue
+			}
+			s := snapshot{}
+			s.id, s.ours = b.known(v)
+			for _, of := range all {
+				if of.Name == v.CopyOf {
+					s.volume, _ = b.known(of)
+				}
+			}
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// nodeOf is the node that an array's host stands for.
+func (b *hpe) nodeOf(h array.Host) string {
+	for _, m := range b.nodes {
+		for _, n := range h.ISCSINames {
+			if strings.EqualFold(n, m.adapters.IQN) {
+				return m.name
+			}
+		}
+		for _, w := range h.FCWWNs {
+			if slices.ContainsFunc(m.adapters.WWPNs, func(p string) bool { return strings.EqualFold(p, w) }) {
+				return m.name
+			}
+		}
+	}
+	return ""
+}
+
+func (b *hpe) exports() (out []invariant.Export) {
+	for _, a := range b.san.Arrays() {
+		a.Look(func(core *array.Array) {
+			hosts := map[string]string{}
+			for _, h := range core.Hosts() {
+				hosts[h.Name] = b.nodeOf(h)
+			}
+			for _, x := range core.VLUNs() {
+				node := hosts[x.Host]
+				v, err := core.Volume(x.Volume)
+				if node == "" || err != nil {
+					continue
+				}
+				e := invariant.Export{Node: node, Serial: strings.ToLower(x.WWN)}
+				e.VolumeID, _ = b.known(v)
+				if !slices.Contains(out, e) { // one for each port and array
+					out = append(out, e)
+				}
+			}
+		})
+	}
+	return out
+}
+
+func (b *hpe) content(n *Node, serial string) (id string, img disk.Image, ok bool) {
+	for _, a := range b.san.Arrays() {
+		var image string
+		a.Look(func(core *array.Array) {
+			if v, there := core.VolumeByWWN(strings.ToUpper(serial)); there {
+				image = v.Image
+				id, _ = b.known(v)
+			}
+		})
+		if image == "" {
+			continue
+		}
+		i := slices.IndexFunc(b.nodes, func(m machine) bool { return m.name == n.Name })
+		img, err := b.nodes[i].san.Open(image)
+		return id, img, err == nil
+	}
+	return "", nil, false
+}
+
+// leaks: a host that nothing is exported to has no use, and each life of the
+// storage provider may have a few sessions that idle out.
+func (b *hpe) leaks() (out []string) {
+	for _, a := range b.san.Arrays() {
+		a.Look(func(core *array.Array) {
+			for _, h := range core.Hosts() {
+				if len(core.VLUNsTo(h.Name)) == 0 {
+					out = append(out, fmt.Sprintf("%s: host %s has no export", a.Name(), h.Name))
+				}
+			}
+		})
+	}
+	return out
+}
+
+// maxVV is how long a virtual volume's name may be.
+const maxVV = 31
+
+// makeVolume makes a volume on the first array. The driver takes it for the one
+// of a PersistentVolume pvc-<uid>: whose name begins like that.
+func (b *hpe) makeVolume(_ context.Context, name string, bytes int64) (string, error) {
+	a := b.san.Arrays()[0]
+	id := "pvc-" + host.UUIDOf(fmt.Sprintf("%d|volume|%s", b.l.opts.Seed, name))
+	name = id[:maxVV]
+	b.mu.Lock()
+	b.byHand[name] = id
+	b.mu.Unlock()
+	return id, a.Change(func(now time.Time) ([]array.ContentOp, error) {
+		spec := array.VolumeSpec{Name: name, CPG: san.DefaultCPG, SizeMiB: bytes >> 20, Provisioning: array.Thin}
+		p, err := a.Core().PlanCreateVolume(spec)
+		if err != nil {
+			return nil, err
+		}
+		_, err = a.Core().CreateVolume(now, spec)
+		return p.Ops, err
+	})
+}
+
+// find is the virtual volume with an id.
+func (b *hpe) find(id string) (*san.Array, array.Volume, error) {
+	for _, a := range b.san.Arrays() {
+		for _, v := range append(a.Volumes(), a.Snapshots()...) {
+			if got, _ := b.known(v); got == id {
+				return a, v, nil
+			}
+		}
+	}
+	return nil, array.Volume{}, fmt.Errorf("no array has volume %s", id)
+}
+
+func (b *hpe) removeVolume(_ context.Context, id string) error {
+	a, v, err := b.find(id)
+	if err != nil {
+		return err
+	}
+	return a.DeleteVolume(v.Name)
+}
+
+// pullDisk removes the exports of a volume to a node. The node's devices stay,
+// as SCSI devices do, and fail.
+func (b *hpe) pullDisk(_ context.Context, n *Node, id string) error {
+	a, v, err := b.find(id)
+	if err != nil {
+		return err
+	}
+	err = errors.New("it has no host on the array")
+	for _, h := range a.Hosts() {
+		if b.nodeOf(h) == n.Name {
+			err = a.RemoveVLUN(v.Name, h.Name)
+		}
+	}
+	return err
+}
+
+func (b *hpe) killSessions() {
+	for _, a := range b.san.Arrays() {
+		_ = a.Change(func(time.Time) ([]array.ContentOp, error) {
+			for _, s := range a.Core().Sessions() {
+				_ = a.Core().CloseSession(s.Key)
+			}
+			return nil, nil
+		})
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.provider != nil {
+		b.provider.ForgetTokens()
+	}
+}
+
+func (b *hpe) rotatePassword(_ context.Context, password string) error {
+	b.mu.Lock()
+	b.password = password
+	b.mu.Unlock()
+	for _, a := range b.san.Arrays() {
+		if err := a.SetPassword(san.DefaultUser, password); err != nil {
+			return err
+		}
+	}
+	b.killSessions()
+	return nil
+}
+
+// redeploy writes the present password to the Secret.
+func (b *hpe) redeploy(ctx context.Context) error {
+	_, err := store.Modify(ctx, b.l.store.Client("admin"), secretNamespace, secretName, func(s *corev1.Secret) error {
+		for k, v := range b.secret() {
+			s.Data[k] = []byte(v)
+		}
+		return nil
+	})
+	return err
+}
+
+func (b *hpe) powerOff(n *Node) error { b.san.NodeCut(n.Name, true); return nil }
+func (b *hpe) powerOn(n *Node) error  { b.san.NodeCut(n.Name, false); return nil }
+func (b *hpe) destroy(n *Node) error  { b.san.NodeCut(n.Name, true); return nil }
+
+func (b *hpe) controller(c *driver.Config) error {
+	c.Backend = driver.HPE
+	c.HPE = &dhpe.Config{SecretSource: func(context.Context) (map[string]string, error) { return b.secret(), nil }}
+	c.HPE.Cluster = cluster{b.l.store.Client("driver-controller")}
+	return nil
+}
+
+// node: a driver in this process registers its node in the API server as
+// upstream's kind for Kubernetes does; one that is a process of its own is of
+// the kind that needs none, and its id says all.
+func (b *hpe) node(n *Node, c *driver.Config) {
+	c.Backend = driver.HPE
+	c.HPE = &dhpe.Config{}
+	if n.host.Kind() != "real" {
+		c.HPE.Cluster = cluster{b.l.store.Client("driver@" + n.Name)}
+	}
+}
+
+func (b *hpe) nodeArgs(*Node) []string { return []string{"--backend", "hpe"} }
