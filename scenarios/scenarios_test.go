@@ -91,8 +91,10 @@ func TestMutants(t *testing.T) {
 			t.Parallel()
 			sem <- struct{}{}
 			defer func() { <-sem }()
-			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "memory", Settle: 8 * time.Second}, Mutate: true, Timeout: mutantTimeout(s)})
+			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Backend: backendOf(s), Host: "memory", Settle: 8 * time.Second}, Mutate: true, Timeout: mutantTimeout(s)})
 			switch res.Class {
+			case scenarios.Skipped:
+				t.Skip(res.Reason)
 			case scenarios.Failed, scenarios.Invariant, scenarios.NoConverge:
 				t.Logf("%s: %s", res.Class, res.Reason)
 			default:
@@ -100,6 +102,14 @@ func TestMutants(t *testing.T) {
 			}
 		})
 	}
+}
+
+// backendOf is a backend that a scenario makes sense for.
+func backendOf(s scenarios.Scenario) string {
+	if len(s.Backends) > 0 {
+		return s.Backends[0]
+	}
+	return sim.VSphere
 }
 
 // A mutant that keeps the lab from getting anywhere is told by time alone: a

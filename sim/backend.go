@@ -113,7 +113,7 @@ var backends = map[string]facts{
 		unit: 1 << 20, least: 1 << 20,
 	},
 	HPE: {
-		driver: driver.HPE.Name(), hop: ledger.CSP, serial: "serialNumber", zone: "csi.hpe.com/zone", classes: "classes-hpe",
+		driver: driver.Name(driver.HPE), hop: ledger.CSP, serial: "serialNumber", zone: "csi.hpe.com/zone", classes: "classes-hpe",
 		ops: Operations{"POST /volumes", "DELETE /volumes/{id}", "PUT /volumes/{id}/actions/publish", "PUT /volumes/{id}/actions/unpublish",
 			"POST /snapshots", "PUT /volumes/{id}"},
 		unit: array.UnitMiB << 20, least: array.MinSizeMiB << 20,

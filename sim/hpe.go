@@ -56,7 +56,7 @@ func (b *hpe) start(ctx context.Context) error {
 		if err != nil {
 			return &EnvironmentError{fmt.Errorf("array %d: %w", i+1, err)}
 		}
-		cfg.Arrays = append(cfg.Arrays, san.ArrayConfig{Config: array.Config{Name: fmt.Sprintf("array%d", i+1)}, Listener: ln})
+		cfg.Arrays = append(cfg.Arrays, san.ArrayConfig{Config: array.Config{Name: fmt.Sprintf("array%d", i+1), CopyMiBs: l.opts.CopyMiBs}, Listener: ln})
 		if i%2 == 1 {
 			cfg.Pairs = append(cfg.Pairs, san.Pair{fmt.Sprintf("array%d", i), fmt.Sprintf("array%d", i+1)})
 		}
@@ -114,7 +114,10 @@ func (b *hpe) spawnProvider() (*incarnation, error) {
 			return nil, err
 		}
 	}
-	cfg := csp.Config{Listener: ln, Dial: l.net.DialContext, In: l.in, Component: "driver-controller", Seed: l.opts.Seed, Log: l.log.With("component", "csp")}
+	cfg := csp.Config{Listener: ln, Dial: l.net, In: l.in, Component: "driver-controller", Seed: l.opts.Seed, Log: l.log.With("component", "csp")}
+	if l.opts.Timers == "fast" {
+		cfg.Backoff = []time.Duration{10 * time.Millisecond, 30 * time.Millisecond, 70 * time.Millisecond, 150 * time.Millisecond}
+	}
 	for _, a := range b.san.Arrays() {
 		cfg.Arrays = append(cfg.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{a.Name()}})
 	}
@@ -416,6 +419,9 @@ func (b *hpe) controller(c *driver.Config) error {
 	c.Backend = driver.HPE
 	c.HPE = &dhpe.Config{SecretSource: func(context.Context) (map[string]string, error) { return b.secret(), nil }}
 	c.HPE.Cluster = cluster{b.l.store.Client("driver-controller")}
+	if b.l.opts.Timers == "fast" {
+		c.HPE.Pause = 10 * time.Millisecond
+	}
 	return nil
 }
 

@@ -26,6 +26,8 @@ type Options struct {
 	// Arrays is how many there are; 0 means 1, on vSphere none. Two are a pair
 	// for remote copy.
 	Arrays int
+	// CopyMiBs is how fast arrays copy content, in MiB per second; 0 means 1000.
+	CopyMiBs int64
 	// CHAP lets nodes and arrays authenticate each other (iSCSI).
 	CHAP bool
 	// SameInitiator gives all nodes the initiator name of the first: a mistake

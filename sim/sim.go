@@ -133,7 +133,8 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	l.disks = &mutableDisks{Store: store0}
 	l.store = store.New(o.Seed, l.in)
 	l.user = l.store.Client("user")
-	if l.backend = &vsphere{l: l}; o.Backend == HPE {
+	l.backend = &vsphere{l: l}
+	if o.Backend == HPE {
 		l.backend = &hpe{l: l}
 	}
 	if err := l.backend.start(ctx); err != nil {

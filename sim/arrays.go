@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/kube/store"
+	"github.com/csilab/csilab/sim/san"
+)
+
+// SAN is the lab's arrays and the network from them to the nodes; nil on another
+// backend.
+func (l *Lab) SAN() *san.SAN {
+	if b, ok := l.backend.(*hpe); ok {
+		return b.san
+	}
+	return nil
+}
+
+// onArrays is the backend, where it is arrays.
+func (l *Lab) onArrays() (*hpe, error) {
+	if b, ok := l.backend.(*hpe); ok {
+		return b, nil
+	}
+	return nil, fmt.Errorf("the backend %s has no arrays", l.opts.Backend)
+}
+
+// Exported is a volume at a LUN of a node.
+type Exported struct {
+	VolumeID, Array string
+	LUN             int
+}
+
+// LUNs are what the arrays export to a node, each volume once for an array.
+func (l *Lab) LUNs(node string) (out []Exported) {
+	b, err := l.onArrays()
+	if err != nil {
+		return nil
+	}
+	for _, a := range b.san.Arrays() {
+		a.Look(func(core *array.Array) {
+			for _, h := range core.Hosts() {
+				if b.nodeOf(h) != node {
+					continue
+				}
+				for _, x := range core.VLUNsTo(h.Name) {
+					v, err := core.Volume(x.Volume)
+					if err != nil {
+						continue
+					}
+					e := Exported{Array: a.Name(), LUN: x.LUN}
+					e.VolumeID, _ = b.known(v)
+					if !slices.Contains(out, e) {
+						out = append(out, e)
+					}
+				}
+			}
+		})
+	}
+	return out
+}
+
+// Disown makes a claim's volume one that only the array knows: claim and
+// PersistentVolume go, the volume gets a name of an administrator's and loses
+// what the storage provider noted on it. The pods that use it must be gone.
+func (l *Lab) Disown(ctx context.Context, pvc, name string) error {
+	b, err := l.onArrays()
+	if err != nil {
+		return err
+	}
+	pv, err := store.Modify(ctx, l.user, "", l.PVName(pvc), func(pv *corev1.PersistentVolume) error {
+		pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	id := pv.Spec.CSI.VolumeHandle
+	if err := l.DeletePVC(ctx, pvc); err != nil {
+		return err
+	}
+	if err := l.Delete(ctx, pv); err != nil {
+		return err
+	}
+	a, v, err := b.find(id)
+	if err != nil {
+		return err
+	}
+	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
+		none := ""
+		_, err := a.Core().ModifyVolume(now, v.Name, array.VolumeChange{NewName: &name, Comment: &none})
+		return nil, err
+	})
+}
+
+// ArrayHost is the host that stands for a node on the first array, with its
+// CHAP name, or false.
+func (l *Lab) ArrayHost(node string) (array.Host, bool) {
+	b, err := l.onArrays()
+	if err != nil {
+		return array.Host{}, false
+	}
+	hosts := b.san.Arrays()[0].Hosts()
+	i := slices.IndexFunc(hosts, func(h array.Host) bool { return b.nodeOf(h) == node })
+	if i < 0 {
+		return array.Host{}, false
+	}
+	return hosts[i], true
+}
+
+// Expects sets what a claim's volume must hold from now on, by file: for a
+// volume whose content came otherwise than by a pod's writes or a snapshot.
+func (l *Lab) Expects(pvc string, files map[string]string) {
+	have := l.data.expected(l, l.VolumeID(pvc))
+	l.data.mu.Lock()
+	defer l.data.mu.Unlock()
+	for name, content := range files {
+		have[strings.TrimPrefix(name, "/")] = []byte(content)
+	}
+}
