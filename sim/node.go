@@ -47,7 +47,7 @@ type Node struct {
 func (l *Lab) newNode(ctx context.Context, m machine, i int) (*Node, error) {
 	name := m.name
 	n := &Node{Name: name, Zone: m.zone, Region: m.region, lab: l, uuid: m.uuid, images: map[string]plugged{}, changed: make(chan struct{})}
-	memory := host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: m.bios, Log: l.log}
+	memory := host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: m.bios, SAN: m.san, Adapters: m.adapters, Log: l.log}
 	switch {
 	case l.opts.Bubble:
 		t := transport.NewMemory()
