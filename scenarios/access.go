@@ -57,7 +57,7 @@ func init() {
 
 func readWriteOncePod(ctx context.Context, l *sim.Lab) error {
 	a := l.Nodes()[0]
-	c := claim("alone", "fast", "64Mi", mode(corev1.ReadWriteOncePod))
+	c := claim("alone", "fast", "256Mi", mode(corev1.ReadWriteOncePod))
 	scheduled, beside, elsewhere := pod("scheduled", "", c), pod("beside", a, c), pod("elsewhere", l.OtherNode(a), c)
 	return steps(
 		func() error { return l.Create(ctx, c) },
@@ -118,7 +118,7 @@ func first(ctx context.Context, not func(context.Context) error, what string, mu
 func multiAttach(ctx context.Context, l *sim.Lab) error {
 	a := l.Nodes()[0]
 	b := l.OtherNode(a)
-	c := claim("data", "fast", "64Mi")
+	c := claim("data", "fast", "256Mi")
 	second := pod("second", b, c)
 	return steps(
 		func() error { return l.Create(ctx, c) },
@@ -146,7 +146,7 @@ func multiAttach(ctx context.Context, l *sim.Lab) error {
 func readOnly(ctx context.Context, l *sim.Lab) error {
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "options"}, Provisioner: l.DriverName(),
 		Parameters: l.Parameters(map[string]string{"csi.storage.k8s.io/fstype": "ext4"}), MountOptions: []string{"noatime"}}
-	c := claim("data", "options", "64Mi")
+	c := claim("data", "options", "256Mi")
 	writer, reader, mounted := pod("writer", "", c), pod("reader", "", c), pod("mounted-ro", "", c)
 	group := int64(2345)
 	writer.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &group}

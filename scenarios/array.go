@@ -185,7 +185,7 @@ func arrayBusy(ctx context.Context, l *sim.Lab) error {
 
 func keyExpired(ctx context.Context, l *sim.Lab) error {
 	var rules []*fault.Armed
-	for _, op := range []string{"POST /volumes", "POST /hosts", "POST /vluns", "POST /volumes/{name}", "PUT /volumes/{name}", "DELETE /vluns/{vlun}", "DELETE /volumes/{name}"} {
+	for _, op := range []string{"POST /volumes", "POST /hosts", "POST /vluns", "POST /volumes/{name}", "PUT /volumes/{name}", "DELETE /vluns/{id}", "DELETE /volumes/{name}"} {
 		rules = append(rules, l.Inject(fault.Rule{Name: "the key expires before " + op, Hop: ledger.WSAPI, Op: op, Nth: 1,
 			Do: fault.Error(&array.Error{Kind: array.SessionKey, Reason: "invalid session key"})}))
 	}
@@ -264,7 +264,7 @@ func cloneWhileCopied(ctx context.Context, l *sim.Lab) error {
 		func() error { _, err := l.Running(ctx, "app"); return err },
 		func() error { return l.Write(ctx, "app", "/source/a", "before the clone") },
 		func() error { return l.Create(ctx, copied) },
-		func() error { return l.HasEvent(ctx, copied, "ProvisioningFailed", "in progress") },
+		func() error { return l.HasEvent(ctx, copied, "ProvisioningFailed", "still works on it") },
 		func() error { return noteEvent(l, "while it is copied", copied, "ProvisioningFailed") },
 		func() error { return l.Write(ctx, "app", "/source/b", "after the clone was asked for") },
 		func() error { _, err := l.Bound(ctx, "copied"); return err },

@@ -60,7 +60,7 @@ func init() {
 
 func rebooted(ctx context.Context, l *sim.Lab) error {
 	a := l.Nodes()[0]
-	c, raw := claim("data", "fast", "64Mi"), claim("raw", "fast", "64Mi", block)
+	c, raw := claim("data", "fast", "256Mi"), claim("raw", "fast", "256Mi", block)
 	return steps(
 		func() error { return l.Create(ctx, c, raw) },
 		func() error { _, err := l.Bound(ctx, "data"); return err },
@@ -86,7 +86,7 @@ func rebooted(ctx context.Context, l *sim.Lab) error {
 
 func diskPulled(ctx context.Context, l *sim.Lab) error {
 	a := l.Nodes()[0]
-	c := claim("data", "fast", "64Mi")
+	c := claim("data", "fast", "256Mi")
 	return steps(
 		func() error { return l.Create(ctx, c) },
 		func() error { _, err := l.Bound(ctx, "data"); return err },
@@ -120,7 +120,7 @@ func diskPulled(ctx context.Context, l *sim.Lab) error {
 }
 
 func manyWriters(ctx context.Context, l *sim.Lab) error {
-	shared := claim("shared", "fast", "64Mi", mode(corev1.ReadWriteMany))
+	shared := claim("shared", "fast", "256Mi", mode(corev1.ReadWriteMany))
 	return steps(
 		func() error { return l.Create(ctx, shared) },
 		func() error {

@@ -26,7 +26,7 @@ func init() {
 		Text:   "a raw block volume is provisioned, written, snapshotted, restored, expanded, moved and deleted",
 		Labels: []string{"lifecycle", "attach", "stage", "snapshot", "expand", "block"},
 		Flow: func(ctx context.Context, l *sim.Lab) error {
-			return lifecycle(ctx, l, "block", "raw", "/dev/raw", "64Mi", "128Mi")
+			return lifecycle(ctx, l, "block", "raw", "/dev/raw", "256Mi", "512Mi")
 		},
 		Mutation: "a snapshot that returns what the volume holds now instead of then",
 		Mutate:   liveSnapshots,
@@ -128,7 +128,7 @@ func lifecycle(ctx context.Context, l *sim.Lab, manifest, pvc, file, size, bigge
 
 func twoPods(ctx context.Context, l *sim.Lab) error {
 	node := l.Nodes()[0]
-	c := claim("shared", "fast", "64Mi")
+	c := claim("shared", "fast", "256Mi")
 	return steps(
 		func() error { return l.Create(ctx, c) },
 		func() error { _, err := l.Bound(ctx, "shared"); return err },
@@ -156,7 +156,7 @@ func twoPods(ctx context.Context, l *sim.Lab) error {
 func move(ctx context.Context, l *sim.Lab) error {
 	a := l.Nodes()[0]
 	b := l.OtherNode(a)
-	c := claim("moving", "fast", "64Mi")
+	c := claim("moving", "fast", "256Mi")
 	return steps(
 		func() error { return l.Create(ctx, c) },
 		func() error { _, err := l.Bound(ctx, "moving"); return err },

@@ -52,7 +52,7 @@ func deletedMidway(ctx context.Context, l *sim.Lab) error {
 	for _, phase := range both {
 		for _, op := range []string{"CreateVolume"} {
 			n++
-			c := claim(fmt.Sprintf("made%d", n), "fast", "64Mi")
+			c := claim(fmt.Sprintf("made%d", n), "fast", "256Mi")
 			flows = append(flows, func() error {
 				return midway(ctx, l, ledger.CSI, op, phase,
 					func() error { return l.Create(ctx, c) },
@@ -62,7 +62,7 @@ func deletedMidway(ctx context.Context, l *sim.Lab) error {
 		for _, op := range []string{"ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"} {
 			n++
 			name := fmt.Sprintf("used%d", n)
-			c := claim(name, "fast", "64Mi")
+			c := claim(name, "fast", "256Mi")
 			flows = append(flows,
 				func() error { return l.Create(ctx, c) },
 				func() error { _, err := l.Bound(ctx, name); return err },
@@ -86,7 +86,7 @@ func deletedMidway(ctx context.Context, l *sim.Lab) error {
 		}
 		n++
 		name := fmt.Sprintf("cut%d", n)
-		c := claim(name, "fast", "64Mi")
+		c := claim(name, "fast", "256Mi")
 		flows = append(flows,
 			func() error { return l.Create(ctx, c) },
 			func() error { _, err := l.Bound(ctx, name); return err },

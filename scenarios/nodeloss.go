@@ -57,7 +57,7 @@ func init() {
 func nodeDeleted(ctx context.Context, l *sim.Lab) error {
 	a := l.Nodes()[0]
 	b := l.OtherNode(a)
-	c := claim("data", "fast", "64Mi")
+	c := claim("data", "fast", "256Mi")
 	return steps(
 		func() error { return l.Create(ctx, c) },
 		func() error { _, err := l.Bound(ctx, "data"); return err },
@@ -85,7 +85,7 @@ func nodeDeleted(ctx context.Context, l *sim.Lab) error {
 func nodeObjectDeleted(ctx context.Context, l *sim.Lab) error {
 	a := l.Nodes()[0]
 	b := l.OtherNode(a)
-	c := claim("data", "fast", "64Mi")
+	c := claim("data", "fast", "256Mi")
 	return steps(
 		func() error { return l.Create(ctx, c) },
 		func() error { _, err := l.Bound(ctx, "data"); return err },
@@ -115,7 +115,7 @@ func nodeObjectDeleted(ctx context.Context, l *sim.Lab) error {
 func poweredOff(ctx context.Context, l *sim.Lab, outOfService bool) error {
 	a := l.Nodes()[0]
 	b := l.OtherNode(a)
-	c := claim("data", "fast", "64Mi")
+	c := claim("data", "fast", "256Mi")
 	return steps(
 		func() error { return l.Create(ctx, c) },
 		func() error { _, err := l.Bound(ctx, "data"); return err },

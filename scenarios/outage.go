@@ -47,7 +47,7 @@ func outage(l *sim.Lab) (end func()) {
 
 func unreachable(ctx context.Context, l *sim.Lab) error {
 	a := l.Nodes()[0]
-	here, there, later := claim("here", "fast", "64Mi"), claim("there", "fast", "64Mi"), claim("later", "fast", "64Mi")
+	here, there, later := claim("here", "fast", "256Mi"), claim("there", "fast", "256Mi"), claim("later", "fast", "256Mi")
 	moved := pod("moves", l.OtherNode(a), there)
 	var end func()
 	return steps(
@@ -90,7 +90,7 @@ func unreachable(ctx context.Context, l *sim.Lab) error {
 }
 
 func maintenance(ctx context.Context, l *sim.Lab) error {
-	old, late := claim("old", "fast", "64Mi"), claim("late", "fast", "64Mi")
+	old, late := claim("old", "fast", "256Mi"), claim("late", "fast", "256Mi")
 	all := func(on bool) error {
 		for _, d := range l.VCenter().DatastoreNames() {
 			if err := l.VCenter().DatastoreMaintenance(d, on); err != nil {

@@ -50,7 +50,7 @@ func init() {
 
 func lateBinding(ctx context.Context, l *sim.Lab) error {
 	node := l.Nodes()[1]
-	c := claim("late", "late", "64Mi")
+	c := claim("late", "late", "256Mi")
 	p := pod("app", "", c)
 	p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 	return steps(
@@ -103,7 +103,7 @@ func lateBinding(ctx context.Context, l *sim.Lab) error {
 func limitScheduler(ctx context.Context, l *sim.Lab) error {
 	var claims []*corev1.PersistentVolumeClaim
 	for i := range 5 {
-		c := claim(fmt.Sprintf("c%d", i), "fast", "64Mi")
+		c := claim(fmt.Sprintf("c%d", i), "fast", "256Mi")
 		claims = append(claims, c)
 		if err := l.Create(ctx, c, pod(fmt.Sprintf("p%d", i), "", c)); err != nil {
 			return err
@@ -147,7 +147,7 @@ func limitScheduler(ctx context.Context, l *sim.Lab) error {
 func limitBackend(ctx context.Context, l *sim.Lab) error {
 	node := l.Nodes()[0]
 	for i := range 3 {
-		c := claim(fmt.Sprintf("c%d", i), "fast", "64Mi")
+		c := claim(fmt.Sprintf("c%d", i), "fast", "256Mi")
 		if err := l.Create(ctx, c); err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func init() {
 
 func registeredAgain(ctx context.Context, l *sim.Lab) error {
 	node := l.Nodes()[0]
-	c := claim("data", "fast", "64Mi")
+	c := claim("data", "fast", "256Mi")
 	driver, registrar, kubelet := "driver@"+node, "registrar@"+node, "kubelet@"+node
 	// kill ends a component, waits for its next life, and sees that the pod
 	// has noticed nothing.

@@ -26,8 +26,13 @@ func sessionLost(ctx context.Context, l *sim.Lab) error {
 		return l.Inject(fault.Rule{Name: "sessions end at " + op, Hop: l.StorageHop(), Op: op, Phase: fault.After, Nth: 1,
 			Do: fault.Func("end all sessions", func(context.Context, fault.Call) error { l.KillSessions(); return nil })})
 	}
-	rotate := fault.Func("change the password", func(ctx context.Context, _ fault.Call) error { return l.RotatePassword(ctx, "changed") })
-	first, second := claim("first", "fast", "64Mi"), claim("second", "fast", "64Mi")
+	rotate := fault.Func("change the password", func(ctx context.Context, _ fault.Call) error {
+		if err := l.RotatePassword(ctx, "changed"); err != nil {
+			return err
+		}
+		return fault.ErrDrop // or an answer that is on its way already would tell
+	})
+	first, second := claim("first", "fast", "256Mi"), claim("second", "fast", "256Mi")
 	var rules []*fault.Armed
 	on := l.Operations()
 	for _, op := range []string{on.Create, on.Attach, on.Detach, on.Delete, on.Snapshot} {

@@ -18,9 +18,9 @@ func init() {
 }
 
 func snapshotRestore(ctx context.Context, l *sim.Lab) error {
-	src := claim("source", "fast", "64Mi")
-	first := claim("first", "fast", "64Mi", fromSnapshot("one"))
-	second := claim("second", "fast", "64Mi", fromSnapshot("two"))
+	src := claim("source", "fast", "256Mi")
+	first := claim("first", "fast", "256Mi", fromSnapshot("one"))
+	second := claim("second", "fast", "256Mi", fromSnapshot("two"))
 	return steps(
 		func() error { return l.Create(ctx, src, pod("writer", "", src)) },
 		func() error { _, err := l.Running(ctx, "writer"); return err },

@@ -49,14 +49,14 @@ func alterVolumes(component, name string, change func(*corev1.PersistentVolume))
 }
 
 func staticVolume(ctx context.Context, l *sim.Lab) error {
-	id, err := l.MakeVolume(ctx, "by-hand", "64Mi")
+	id, err := l.MakeVolume(ctx, "by-hand", "256Mi")
 	if err != nil {
 		return err
 	}
-	first := claim("data", "", "64Mi", volumeNamed("first"))
-	second := claim("again", "", "64Mi", volumeNamed("second"))
+	first := claim("data", "", "256Mi", volumeNamed("first"))
+	second := claim("again", "", "256Mi", volumeNamed("second"))
 	return steps(
-		func() error { return l.Create(ctx, volume(l, "first", id, "64Mi"), first, pod("app", "", first)) },
+		func() error { return l.Create(ctx, volume(l, "first", id, "256Mi"), first, pod("app", "", first)) },
 		func() error { _, err := l.Running(ctx, "app"); return err },
 		func() error { return l.Write(ctx, "app", "/data/a", "in a volume made by hand") },
 		func() error { return l.Check(ctx) },
@@ -66,12 +66,12 @@ func staticVolume(ctx context.Context, l *sim.Lab) error {
 		func() error { return stillThere(l, id) },
 		// A released PersistentVolume is not given to another claim.
 		func() error {
-			c := claim("late", "", "64Mi", volumeNamed("first"))
+			c := claim("late", "", "256Mi", volumeNamed("first"))
 			if err := l.Create(ctx, c); err != nil {
 				return err
 			}
 			// Its turn with the binder is over once a later claim is bound.
-			if err := l.Create(ctx, volume(l, "second", id, "64Mi"), second); err != nil {
+			if err := l.Create(ctx, volume(l, "second", id, "256Mi"), second); err != nil {
 				return err
 			}
 			if _, err := l.Bound(ctx, "again"); err != nil {
@@ -86,7 +86,7 @@ func staticVolume(ctx context.Context, l *sim.Lab) error {
 			}
 			return l.Delete(ctx, c)
 		},
-		func() error { return l.Delete(ctx, volume(l, "first", id, "64Mi")) },
+		func() error { return l.Delete(ctx, volume(l, "first", id, "256Mi")) },
 		func() error { return l.Create(ctx, pod("reader", "", second)) },
 		func() error { _, err := l.Running(ctx, "reader"); return err },
 		func() error { return l.Expect(ctx, "reader", "/again/a", "in a volume made by hand") },
@@ -94,7 +94,7 @@ func staticVolume(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.DeletePod(ctx, "reader") },
 		func() error { return l.Detached(ctx, "second") },
 		func() error { return l.DeletePVC(ctx, "again") },
-		func() error { return l.Delete(ctx, volume(l, "second", id, "64Mi")) },
+		func() error { return l.Delete(ctx, volume(l, "second", id, "256Mi")) },
 		func() error { return stillThere(l, id) },
 		func() error { return l.RemoveVolume(ctx, id) },
 		func() error { return l.Empty(ctx) },
@@ -109,7 +109,7 @@ func stillThere(l *sim.Lab, id string) error {
 }
 
 func retainClass(ctx context.Context, l *sim.Lab) error {
-	c := claim("data", "keep", "64Mi")
+	c := claim("data", "keep", "256Mi")
 	pv, id := "", ""
 	return steps(
 		func() error { return l.Create(ctx, c, pod("app", "", c)) },
@@ -123,12 +123,12 @@ func retainClass(ctx context.Context, l *sim.Lab) error {
 		func() error { return stillThere(l, id) },
 		func() error { return l.Check(ctx) },
 		// Somebody takes it over by hand: a new pair for the same volume.
-		func() error { return l.Delete(ctx, volume(l, pv, id, "64Mi")) },
+		func() error { return l.Delete(ctx, volume(l, pv, id, "256Mi")) },
 		func() error { l.Retain(id); return stillThere(l, id) },
 		func() error { return l.Check(ctx) },
 		func() error {
-			c := claim("again", "", "64Mi", volumeNamed("taken-over"))
-			return l.Create(ctx, volume(l, "taken-over", id, "64Mi"), c, pod("reader", "", c))
+			c := claim("again", "", "256Mi", volumeNamed("taken-over"))
+			return l.Create(ctx, volume(l, "taken-over", id, "256Mi"), c, pod("reader", "", c))
 		},
 		func() error { _, err := l.Running(ctx, "reader"); return err },
 		func() error { return l.Expect(ctx, "reader", "/again/a", "to be kept") },
@@ -136,7 +136,7 @@ func retainClass(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.DeletePod(ctx, "reader") },
 		func() error { return l.Detached(ctx, "taken-over") },
 		func() error { return l.DeletePVC(ctx, "again") },
-		func() error { return l.Delete(ctx, volume(l, "taken-over", id, "64Mi")) },
+		func() error { return l.Delete(ctx, volume(l, "taken-over", id, "256Mi")) },
 		func() error { return l.RemoveVolume(ctx, id) },
 		func() error { return l.Empty(ctx) },
 	)

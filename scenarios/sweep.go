@@ -316,7 +316,7 @@ func runCell(ctx context.Context, l *sim.Lab, name string, c cell, do fault.Acti
 // snapshot, restore, expand, unpublish, unstage, detach, delete.
 func life(ctx context.Context, l *sim.Lab, name string) error {
 	node := l.Nodes()[0]
-	src, restored := claim(name+"-src", "fast", "64Mi"), claim(name+"-res", "fast", "64Mi", fromSnapshot(name))
+	src, restored := claim(name+"-src", "fast", "256Mi"), claim(name+"-res", "fast", "256Mi", fromSnapshot(name))
 	app, reader := name+"-app", name+"-reader"
 	file, copied := "/"+src.Name+"/a", "/"+restored.Name+"/a"
 	return steps(
@@ -341,8 +341,8 @@ func life(ctx context.Context, l *sim.Lab, name string) error {
 				return nil
 			}
 			return steps(
-				func() error { return l.Expand(ctx, src.Name, "128Mi") },
-				func() error { return l.Expanded(ctx, src.Name, "128Mi") })
+				func() error { return l.Expand(ctx, src.Name, "512Mi") },
+				func() error { return l.Expanded(ctx, src.Name, "512Mi") })
 		},
 		func() error { return l.Check(ctx) },
 		func() error { return l.DeletePod(ctx, app) },

@@ -41,7 +41,7 @@ func twoVCenters(o *sim.Options) {
 
 func onTwoVCenters(ctx context.Context, l *sim.Lab) error {
 	nodes := l.Nodes() // two of each zone
-	late := func(name string) *corev1.PersistentVolumeClaim { return claim(name, "late", "64Mi") }
+	late := func(name string) *corev1.PersistentVolumeClaim { return claim(name, "late", "256Mi") }
 	on := func(p *corev1.Pod, node string) *corev1.Pod { // through the scheduler
 		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 		return p
@@ -53,7 +53,7 @@ func onTwoVCenters(ctx context.Context, l *sim.Lab) error {
 		return nil
 	}
 	a, b, fresh, back := late("a"), late("b"), late("fresh"), late("back")
-	restored := claim("restored", "late", "64Mi", fromSnapshot("snap"))
+	restored := claim("restored", "late", "256Mi", fromSnapshot("snap"))
 	away := l.VCenterNamed("vc-1")
 	var pv *corev1.PersistentVolume
 	return steps(

@@ -64,6 +64,9 @@ func (l *Lab) PullDisk(ctx context.Context, node, pvc string) error {
 	return l.backend.pullDisk(ctx, n, l.VolumeID(pvc))
 }
 
+// Smallest is the size of the smallest volume that the backend has, in bytes.
+func (l *Lab) Smallest() int64 { return l.facts().least }
+
 // rounded is the size that the backend makes of one, in bytes.
 func (l *Lab) rounded(bytes int64) int64 {
 	f := l.facts()
