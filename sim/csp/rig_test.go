@@ -259,3 +259,8 @@ func (a *arrayRig) volumes() (out []array.Volume) {
 func (r *rig) count(hop ledger.Hop, ops ...string) int {
 	return len(r.in.Ledger.Entries(ledger.OnHop(hop, ops...)))
 }
+
+// claims resolves one PVC.
+func claims(_ context.Context, namespace, claim string) (string, bool) {
+	return pvc, namespace == "ns" && claim == "data"
+}
