@@ -183,22 +183,5 @@ func commandOperation(name string, args []string) operation {
 			return operation{name: "Unmount", path: args[len(args)-1]}
 		}
 	}
-	return operation{name: "exec " + name, request: strings.Join(redact(args), " "), command: true}
-}
-
-// redact leaves out the values of options that look like secrets.
-func redact(words []string) []string {
-	out := make([]string, 0, len(words)+2)
-	for _, w := range words {
-		parts := strings.Split(w, ",")
-		for i, p := range parts {
-			k, _, ok := strings.Cut(p, "=")
-			low := strings.ToLower(k)
-			if ok && (strings.Contains(low, "pass") || strings.Contains(low, "secret") || strings.Contains(low, "key") || strings.Contains(low, "cred")) {
-				parts[i] = k + "=<masked>"
-			}
-		}
-		out = append(out, strings.Join(parts, ","))
-	}
-	return out
+	return operation{name: "exec " + name, request: strings.Join(redactCommand(name, args), " "), command: true}
 }

@@ -47,7 +47,14 @@ func (d *device) read(b []byte, off int64) error {
 		n := min(int64(len(b)), blockSize-in)
 		if p := d.dirty[blk]; p != nil {
 			copy(b[:n], p[in:])
-		} else if got, err := d.img.ReadAt(b[:n], off); int64(got) < n && err != nil {
+			b, off = b[n:], off+n
+			continue
+		}
+		// Up to the next block that the cache has.
+		for next := blk + 1; n < int64(len(b)) && (len(d.dirty) == 0 || d.dirty[next] == nil); next++ {
+			n = min(int64(len(b)), n+blockSize)
+		}
+		if got, err := d.img.ReadAt(b[:n], off); int64(got) < n && err != nil {
 			return syscall.EIO
 		}
 		b, off = b[n:], off+n
@@ -90,19 +97,33 @@ func (d *device) write(b []byte, off int64) error {
 func (d *device) flush() error {
 	blks := slices.Sorted(maps.Keys(d.dirty))
 	var failed error
-	for _, blk := range blks {
+	var run []byte
+	var start int64
+	for i, blk := range blks {
+		// Neighbours go in one write.
+		if len(run) == 0 {
+			start = blk * blockSize
+		}
+		run = append(run, d.dirty[blk][:max(0, min(blockSize, d.size-blk*blockSize))]...)
+		delete(d.dirty, blk)
+		if i+1 < len(blks) && blks[i+1] == blk+1 && len(run) < maxWrite {
+			continue
+		}
 		if d.gone {
 			failed = syscall.EIO
-		} else if _, err := d.img.WriteAt(d.dirty[blk][:min(blockSize, d.size-blk*blockSize)], blk*blockSize); err != nil {
+		} else if _, err := d.img.WriteAt(run, start); err != nil {
 			failed = syscall.EIO
 		}
-		delete(d.dirty, blk)
+		run = run[:0]
 	}
 	if failed == nil && (d.gone || d.img.Sync() != nil) {
 		failed = syscall.EIO
 	}
 	return failed
 }
+
+// maxWrite is the largest write to a disk, in bytes.
+const maxWrite = 1 << 20
 
 // rescan takes over the present size of the disk.
 func (d *device) rescan() error {

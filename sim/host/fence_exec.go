@@ -27,9 +27,10 @@ func (x guardedExec) CommandContext(ctx context.Context, cmd string, args ...str
 }
 
 func (x guardedExec) wrap(ctx context.Context, c exec.Cmd, cmd string, args []string) exec.Cmd {
-	op := operation{name: "exec " + path.Base(cmd), request: strings.Join(args, " "), command: true, ctx: ctx}
-	if len(args) > 0 {
-		op.path = args[len(args)-1]
+	shown := redactCommand(path.Base(cmd), args)
+	op := operation{name: "exec " + path.Base(cmd), request: strings.Join(shown, " "), command: true, ctx: ctx}
+	if len(shown) > 0 {
+		op.path = shown[len(shown)-1]
 	}
 	return &guardedCmd{Cmd: c, g: x.g, op: op}
 }

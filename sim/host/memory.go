@@ -225,10 +225,10 @@ func (h *Memory) stat(op, p string, follow bool) (fs.FileInfo, error) {
 	return at.n.info(path.Base(p)), nil
 }
 
-// alive fails where the disk below a mount is gone: the corrupted mount of
-// mount-utils (IsCorruptedMnt knows EIO).
+// alive fails where the disk below a mount is gone, or its xfs has shut down: the
+// corrupted mount of mount-utils (IsCorruptedMnt knows EIO).
 func (p place) alive() error {
-	if v := p.n.sb.vol; v != nil && v.dev.gone {
+	if v := p.n.sb.vol; v != nil && (v.dev.gone || v.aborted && v.head.Type == "xfs") {
 		return syscall.EIO
 	}
 	return nil

@@ -95,7 +95,13 @@ func TestWriteErrors(t *testing.T) {
 	wantErrno(t, h.WriteAt(staging+"/data", 0, []byte("latter"), true), syscall.EIO)
 	wantErrno(t, h.WriteAt("/dev/sdb", 20<<20, []byte("latter"), true), syscall.EIO)
 	img.writes.Store(false)
-	// The filesystem is whole, and takes the write when it is tried again.
+	// ext4 could not write its journal: it takes no more until it is mounted anew.
+	wantErrno(t, h.WriteAt(staging+"/data", 0, []byte("latter"), true), syscall.EROFS)
+	must(t, h.Mounter().Unmount(staging))
+	must(t, h.Mounter().Mount("/dev/sdb", staging, "ext4", nil))
+	if got := must1(h.ReadFile(staging + "/data"))(t); string(got) != "former" {
+		t.Errorf("data is %q after the failure", got)
+	}
 	must(t, h.WriteAt(staging+"/data", 0, []byte("latter"), true))
 	must(t, h.PowerOff())
 	must(t, h.PowerOn())

@@ -23,6 +23,7 @@ type volume struct {
 	usable  int64
 	inodes  int64
 	changed bool // something is to commit
+	aborted bool // the log could not be written: nothing more is, until the next mount
 }
 
 // readAt reads from the page cache or the disk.
@@ -111,8 +112,30 @@ func (v *volume) release(n *inode) {
 }
 
 // commit brings everything to the disk. On an error the disk holds the former
-// commit and what was to be written stays in the cache.
+// commit. ENOSPC leaves what was to be written in the cache; when the disk fails,
+// the filesystem does what ext4 and xfs do when they can't write their log.
 func (v *volume) commit() error {
+	if v.aborted {
+		return syscall.EIO
+	}
+	err := v.tryCommit()
+	if err != nil && err != syscall.ENOSPC {
+		v.abort()
+	}
+	return err
+}
+
+// abort ends the writing: ext3 and ext4 become read-only, xfs shuts down and
+// answers everything with EIO (see place.alive). Only a new mount helps, after the
+// disk is back.
+func (v *volume) abort() {
+	v.aborted = true
+	if v.head.Type != "xfs" {
+		v.sb.ro = true
+	}
+}
+
+func (v *volume) tryCommit() error {
 	if !v.changed && v.head.Generation > 0 {
 		return v.dev.flush()
 	}
