@@ -8,7 +8,6 @@ import (
 
 	"github.com/csilab/csilab/driver/controller"
 	"github.com/csilab/csilab/driver/hpe"
-	"github.com/csilab/csilab/driver/hpe/kube"
 	"github.com/csilab/csilab/driver/node"
 	"github.com/csilab/csilab/driver/node/guest"
 	"github.com/csilab/csilab/driver/node/san"
@@ -47,24 +46,6 @@ func (d *Driver) controllerBackend(ctx context.Context, registry prometheus.Regi
 	return b, nil
 }
 
-// nodeCluster is the cluster as a node asks of it.
-type nodeCluster struct{ kube.Cluster }
-
-// NodeInfos implements san.Cluster.
-func (c nodeCluster) NodeInfos(ctx context.Context) ([]san.NodeInfo, error) {
-	all, err := c.Cluster.NodeInfos(ctx)
-	out := make([]san.NodeInfo, len(all))
-	for i, n := range all {
-		out[i] = san.NodeInfo(n)
-	}
-	return out, err
-}
-
-// PutNodeInfo implements san.Cluster.
-func (c nodeCluster) PutNodeInfo(ctx context.Context, n san.NodeInfo) error {
-	return c.Cluster.PutNodeInfo(ctx, kube.NodeInfo(n))
-}
-
 // nodeBackend is how volumes come to this node.
 func (d *Driver) nodeBackend() (node.Backend, error) {
 	switch d.cfg.Backend {
@@ -72,7 +53,7 @@ func (d *Driver) nodeBackend() (node.Backend, error) {
 		cfg := san.Config{Host: d.cfg.Host, NodeName: d.cfg.NodeName, Wait: d.cfg.DeviceWait, Log: d.log,
 			CHAP: san.SecretName{Name: d.cfg.HPE.CHAPSecretName, Namespace: d.cfg.HPE.CHAPSecretNamespace}}
 		if c := d.cfg.HPE.Cluster; c != nil {
-			cfg.Cluster = nodeCluster{c}
+			cfg.Cluster = c
 		}
 		return san.New(cfg)
 	default:

@@ -24,6 +24,7 @@ import (
 	"github.com/csilab/csilab/driver/hpe"
 	"github.com/csilab/csilab/driver/identity"
 	"github.com/csilab/csilab/driver/node"
+	"github.com/csilab/csilab/driver/node/san"
 	"github.com/csilab/csilab/driver/record"
 	"github.com/csilab/csilab/driver/server"
 	"github.com/csilab/csilab/driver/vsphere"
@@ -335,7 +336,11 @@ func (d *Driver) node() (*node.Service, error) {
 	}
 	cfg := node.Config{Host: d.cfg.Host, Backend: b, MaxVolumes: int64(d.cfg.MaxVolumesPerNode), Log: d.log}
 	if f := d.cfg.TopologyFile; f != "" {
-		cfg.Topology = node.TopologyFile(d.cfg.Host, f, d.cfg.TopologyLabels, d.cfg.TopologyWait, d.cfg.Watch)
+		labels := d.cfg.TopologyLabels
+		if d.cfg.Backend == HPE {
+			labels = append([]string{san.ZoneLabel}, labels...)
+		}
+		cfg.Topology = node.TopologyFile(d.cfg.Host, f, labels, d.cfg.TopologyWait, d.cfg.Watch)
 	}
 	n, err := node.New(cfg)
 	if err != nil {

@@ -189,7 +189,14 @@ func (d *disk) address(hctl string) {
 		return
 	}
 	d.host, d.lun = "host"+f[0], lun
+	if lun >= flat {
+		d.lun -= flat
+	}
 }
+
+// flat is what Linux adds to the number of a logical unit that the array shows
+// with flat space addressing (SAM-5, 4.7.7.3), as it has to from 256 on.
+const flat = 0x4000
 
 // wwn is the identity of a disk as the kernel has it (VPD page 0x83).
 func (s *SAN) wwn(name string) string {
@@ -255,9 +262,15 @@ func (s *SAN) remove(name, why string) error {
 func (s *SAN) scan(e export) error {
 	var errs []error
 	one := func(host string, lun int) {
-		f := path.Join(sysSCSIHost, host, "scan")
-		if err := s.host.WriteFile(f, fmt.Appendf(nil, "- - %d", lun), 0o200); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("scan of %s: %w", host, err))
+		numbers := []int{lun}
+		if lun >= 256 {
+			numbers = append(numbers, lun+flat)
+		}
+		for _, n := range numbers {
+			f := path.Join(sysSCSIHost, host, "scan")
+			if err := s.host.WriteFile(f, fmt.Appendf(nil, "- - %d", n), 0o200); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("scan of %s: %w", host, err))
+			}
 		}
 	}
 	if e.protocol == fc {

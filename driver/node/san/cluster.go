@@ -1,6 +1,10 @@
 package san
 
-import "context"
+import (
+	"context"
+
+	"github.com/csilab/csilab/driver/hpe/kube"
+)
 
 // Cluster is what a node asks of the cluster that it is part of. Its methods are
 // safe for concurrent use.
@@ -15,13 +19,6 @@ type Cluster interface {
 	Secret(ctx context.Context, namespace, name string) (map[string]string, error)
 }
 
-// NodeInfo is a node as storage systems know it: the spec of an HPENodeInfo with
-// its name beside it, or, in a cluster without those, the node's CSI id in JSON.
-type NodeInfo struct {
-	Name     string   `json:"name,omitempty"`
-	UUID     string   `json:"uuid"`
-	IQNs     []string `json:"iqns,omitempty"`
-	Networks []string `json:"networks,omitempty"` // 192.0.2.7/24
-	WWPNs    []string `json:"wwpns,omitempty"`
-	NQNs     []string `json:"nqns,omitempty"`
-}
+// NodeInfo is a node as storage systems know it: an HPENodeInfo, or, in a cluster
+// without those, the node's CSI id in JSON.
+type NodeInfo = kube.NodeInfo

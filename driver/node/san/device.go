@@ -37,6 +37,19 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 	if err := s.clean(ctx, e, true); err != nil {
 		return "", err
 	}
+	before, err := s.look()
+	if err != nil {
+		return "", err
+	}
+	dev, err := s.await(ctx, e, c)
+	if err != nil {
+		s.tidy(e, before)
+	}
+	return dev, err
+}
+
+// await logs in, scans, and waits for the map.
+func (s *SAN) await(ctx context.Context, e export, c chap) (string, error) {
 	if e.protocol == iSCSI {
 		if err := s.login(ctx, e, c); err != nil {
 			return "", s.late(ctx, err)
@@ -68,12 +81,40 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 	}
 }
 
-// late adds to an error why waiting has ended, when that is so.
+// late adds to an error why waiting has ended, when that is so. The device may
+// come yet.
 func (s *SAN) late(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
+	switch {
+	case ctx.Err() == nil:
 		return err
+	case errors.Is(err, node.ErrNoDevice):
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
-	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	return fmt.Errorf("%w: %w: %w", node.ErrNoDevice, context.Cause(ctx), err)
+}
+
+// tidy deletes what scans for a volume that isn't there have found in its place:
+// paths of other volumes, which nobody would ever take off the node. Those of
+// volumes that are held stay.
+func (s *SAN) tidy(e export, before bus) {
+	b, err := s.look()
+	if err != nil {
+		s.log.Warn("paths of other volumes may stay", "err", err)
+		return
+	}
+	for _, d := range b.disks {
+		old := slices.ContainsFunc(before.disks, func(x disk) bool { return x.name == d.name })
+		if old || d.wwn == e.serial || !d.remote() || !e.hasLUN(d.lun) {
+			continue
+		}
+		held, err := s.heldByOthers("", d.wwn)
+		if err == nil && !held {
+			err = s.remove(d.name, "found in place of the volume")
+		}
+		if err != nil {
+			s.log.Warn("path of another volume stays", "disk", d.name, "err", err)
+		}
+	}
 }
 
 // clean takes paths off the node that would carry the volume's I/O elsewhere, or
@@ -82,7 +123,9 @@ func (s *SAN) late(ctx context.Context, err error) error {
 //
 // With flush, a map of the volume that has no path left that works is taken down
 // too, with its paths, so that the scan makes them anew. One that is in use
-// stays; paths that come are added to it.
+// stays; paths that come are added to it. Paths that have no map, such as a
+// release that was cut short leaves, go too: multipathd looks at a path when it
+// comes.
 func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
 	give, err := s.take(ctx)
 	if err != nil {
@@ -107,6 +150,9 @@ func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
 			continue
 		}
 		why := e.misleads(d, now, member, b)
+		if why == "" && flush && now == e.serial && d.holder == "" {
+			why = "a path without a map"
+		}
 		if why == "" {
 			if member {
 				kept = append(kept, d)

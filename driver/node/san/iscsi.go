@@ -214,6 +214,11 @@ func (s *SAN) loginAt(ctx context.Context, p portal, c chap) error {
 			return err
 		}
 	}
+	// A login that scans finds whatever else is exported to this node, and nobody
+	// would take it off again. Older versions don't know the setting.
+	if err := set("node.session.scan", "manual"); err != nil {
+		s.log.Warn("the login will scan for everything", "target", p.target, "err", err)
+	}
 	out, err := s.run(ctx, "iscsiadm", append(at, "--login")...)
 	switch {
 	case err == nil || exitStatus(err) == sessionExists:

@@ -75,7 +75,9 @@ func (s *SAN) release(ctx context.Context, serial string) error {
 				continue
 			}
 			left = true
-			if d.holder != "" && d.holder != m.dm {
+			// In another volume's map it is what a reused LUN makes of a path, and has
+			// no business there.
+			if _, another := b.byDM(d.holder); d.holder != "" && !another {
 				return fmt.Errorf("%w: %s, a path of the volume, is part of %s", node.ErrInUse, d.name, d.holder)
 			}
 			if err := s.remove(d.name, "the volume leaves the node"); err != nil {

@@ -61,6 +61,9 @@ type Config struct {
 // DefaultStateDir is upstream's, which its manifests mount from the node.
 const DefaultStateDir = "/etc/hpe-storage"
 
+// ZoneLabel is the label of a Kubernetes node that is its topology.
+const ZoneLabel = "csi.hpe.com/zone"
+
 // SAN implements node.Backend.
 type SAN struct {
 	cfg  Config

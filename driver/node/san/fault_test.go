@@ -1,0 +1,157 @@
+package san_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/csilab/csilab/sim/array"
+)
+
+// hpe.md, faults 34 and 36: what the publish context may be.
+func TestPublishContexts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, "iscsi", 1)
+		r.create(vol, 1024)
+		r.export(vol)
+		right := r.contexts[vol]
+		with := func(key, value string) {
+			c := r.published(vol)
+			c[key] = value
+			r.contexts[vol] = c
+		}
+		s, c := r.Service, filesystem("ext4")
+		with("serialNumber", strings.ToUpper(right["serialNumber"]))
+		r.must(r.stage(s, vol, c))
+		r.must(r.unstage(s, vol))
+		for key, value := range map[string]string{"serialNumber": "", "lunId": "-1", "targetNames": "", "discoveryIps": ""} {
+			with(key, value)
+			r.code(r.stage(s, vol, c), codes.InvalidArgument, key)
+		}
+		// The VLUN isn't there, though the CSP said so.
+		r.contexts[vol] = right
+		r.unexport(vol)
+		r.code(r.stage(s, vol, c), codes.Unavailable, "no path", right["serialNumber"])
+		r.must(r.unstage(s, vol))
+		r.clean()
+	})
+}
+
+// hpe.md, fault 37: one portal, or port, is down.
+func TestOnePortDown(t *testing.T) {
+	protocols(t, func(t *testing.T, r *rig) {
+		r.create(vol, 1024)
+		r.export(vol)
+		ports := r.positions(r.array(1))
+		r.must(r.fabric.PortDown("array1", ports[0], true))
+		s, c := r.Service, filesystem("ext4")
+		r.must(r.stage(s, vol, c))
+		r.write(stagingOf(vol)+"/data", "hello")
+		fewer := len(r.disks())
+		// The next stage finds the one that is back.
+		r.must(r.fabric.PortDown("array1", ports[0], false))
+		r.must(r.unstage(s, vol))
+		r.must(r.stage(s, vol, c))
+		if n := len(r.disks()); n <= fewer {
+			t.Errorf("%d paths, had %d", n, fewer)
+		}
+		r.must(r.unstage(s, vol))
+		r.clean()
+	})
+}
+
+// hpe.md, fault 38: all paths are lost, before the stage and after it.
+func TestAllPathsLost(t *testing.T) {
+	protocols(t, func(t *testing.T, r *rig) {
+		r.create(vol, 1024)
+		r.export(vol)
+		s, c := r.Service, filesystem("ext4")
+		r.allPorts(true)
+		r.code(r.stage(s, vol, c), codes.Unavailable)
+		r.allPorts(false)
+		r.must(r.stage(s, vol, c))
+		r.must(r.publish(s, vol, "p1", c))
+		r.write(targetOf(vol, "p1")+"/data", "hello")
+
+		r.allPorts(true)
+		if err := r.host.WriteAt(targetOf(vol, "p1")+"/data", 0, []byte("x"), true); err == nil {
+			t.Error("a write without a path succeeds")
+		}
+		if _, err := s.NodeGetVolumeStats(context.Background(), &csi.NodeGetVolumeStatsRequest{VolumeId: vol, VolumePath: targetOf(vol, "p1")}); err != nil {
+			t.Logf("stats: %v", err)
+		}
+		r.code(r.stage(s, vol, c), codes.Unavailable)
+		r.allPorts(false)
+		r.must(r.unpublish(s, vol, "p1"))
+		r.must(r.unstage(s, vol))
+		r.must(r.stage(s, vol, c))
+		if got := r.read(stagingOf(vol)+"/data", 5); got != "hello" {
+			t.Errorf("reads %q", got)
+		}
+		// Lost, and taken off the node like that.
+		r.allPorts(true)
+		r.must(r.unstage(s, vol))
+		r.clean()
+	})
+}
+
+func (r *rig) chap(secret string) {
+	r.t.Helper()
+	a := r.array(1)
+	r.change(a, func(now time.Time) error {
+		_, err := a.Core().ModifyHost(now, "worker-1", array.HostChange{CHAPOp: array.EditAdd, CHAPMode: array.CHAPInitiator, CHAPName: "worker", CHAPSecret: secret})
+		return err
+	})
+}
+
+func TestCHAP(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, "iscsi", 1)
+		r.create(vol, 1024)
+		r.export(vol)
+		r.chap("right-secret-1")
+		s, c := r.Service, filesystem("ext4")
+		r.code(r.stage(s, vol, c), codes.Unauthenticated, "without CHAP")
+		r.secrets = map[string]string{"chapUser": "worker", "chapPassword": "wrong-secret-1"}
+		err := r.stage(s, vol, c)
+		r.code(err, codes.Unauthenticated, `"worker"`)
+		if strings.Contains(err.Error(), "wrong-secret-1") {
+			t.Errorf("the secret is in the error: %v", err)
+		}
+		r.clean() // final: nobody unstages
+		r.secrets["chapPassword"] = "right-secret-1"
+		r.must(r.stage(s, vol, c))
+		r.must(r.unstage(s, vol))
+		r.secrets["chapPassword"] = "short"
+		r.code(r.stage(s, vol, c), codes.InvalidArgument, "12 to 16")
+		r.clean()
+	})
+}
+
+// A boot brings no session back: what the node had may be another's.
+func TestBoot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, "iscsi", 1)
+		r.create(vol, 1024)
+		r.export(vol)
+		s, c := r.Service, filesystem("ext4")
+		r.must(r.stage(s, vol, c))
+		r.write(stagingOf(vol)+"/data", "hello")
+		r.must(r.host.PowerOff())
+		r.must(r.host.PowerOn())
+		if n := r.entries("/sys/class/iscsi_session", "session"); len(n) > 0 {
+			t.Errorf("sessions %v", n)
+		}
+		s = r.service(r.host)
+		r.must(r.stage(s, vol, c))
+		if got := r.read(stagingOf(vol)+"/data", 5); got != "hello" {
+			t.Errorf("reads %q", got)
+		}
+		r.must(r.unstage(s, vol))
+		r.clean()
+	})
+}
