@@ -67,6 +67,7 @@ type Memory struct {
 	rootfs  *superblock // the node's own disk
 	dev     *superblock
 	sys     *superblock
+	proc    *superblock
 	ns      namespace
 	disks   []*device // in the order they were plugged in
 	devices map[devno]*device
@@ -119,6 +120,7 @@ func (h *Memory) boot() {
 		p, _ := h.ns.walk(m.at, true)
 		h.ns.attach(p, m.sb.root, m.sb.source, false, nil)
 	}
+	h.proc = proc
 	proc.root.file("mounts", h.ns.mounts, nil)
 	proc.root.file("self/mountinfo", h.ns.info, nil)
 	proc.root.file("self/mounts", h.ns.mounts, nil)

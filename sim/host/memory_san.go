@@ -49,6 +49,7 @@ devices {
     }
 }
 `)
+	etc("machine-id", strings.ReplaceAll(UUIDOf(fmt.Sprintf("%d|host|%s|machine-id", h.cfg.Seed, h.cfg.Name)), "-", "")+"\n")
 	bindings := h.rootfs.root.at("etc/multipath").add("bindings", 0o600)
 	bindings.gen = func() ([]byte, error) { return h.scsi.Bindings(), nil }
 }
@@ -61,9 +62,11 @@ func (h *Memory) bootSAN() {
 	}
 	control := h.dev.root.at("mapper").add("control", fs.ModeDevice|fs.ModeCharDevice|0o600)
 	control.dev = devno{10, 236}
+	h.bootNet()
 	for _, f := range h.scsi.Static() {
 		h.fixed[h.sys.root.at(f.Path)] = true
 	}
+	h.proc.root.file("scsi/scsi", func() []byte { return h.scsi.ProcSCSI() }, nil)
 	h.scsi.Boot()
 	h.udev()
 }

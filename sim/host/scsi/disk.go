@@ -280,3 +280,13 @@ func (d *Disk) setState(to string) error {
 
 // Map is the multipath map that has a disk, or nil.
 func (d *Disk) Map() *Map { return d.inMap }
+
+// ProcSCSI is the text of /proc/scsi/scsi.
+func (s *Stack) ProcSCSI() []byte {
+	out := []byte("Attached devices:\n")
+	for _, d := range s.Disks() {
+		out = fmt.Appendf(out, "Host: scsi%d Channel: %02d Id: %02d Lun: %02d\n  Vendor: %-8s Model: %-16s Rev: %s\n  Type:   Direct-Access                    ANSI  SCSI revision: 06\n",
+			d.Host, d.Channel, d.ID, d.LUN, d.Vendor, d.Product, revision)
+	}
+	return out
+}
