@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,6 +23,7 @@ import (
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/csilab/csilab/cmd/csilab/cli"
 	"github.com/csilab/csilab/sim"
@@ -47,7 +53,7 @@ func TestScripts(t *testing.T) {
 			e.Defer(func() { os.RemoveAll(short) })
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "waitfile": waitfile, "waitlab": waitlab, "nolab": nolab, "mkvolume": mkvolume, "touchvolume": touchvolume, "volumes": volumes},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "waitfile": waitfile, "waitlab": waitlab, "nolab": nolab, "mkvolume": mkvolume, "touchvolume": touchvolume, "volumes": volumes, "mkvv": mkvv, "for-kinds": forKinds},
 	})
 }
 
@@ -186,5 +192,63 @@ func volumes(ts *testscript.TestScript, _ bool, args []string) {
 	slices.Sort(names)
 	if !slices.Equal(names, args[1:]) {
 		ts.Fatalf("volumes %q, want %q", names, args[1:])
+	}
+}
+
+// mkvv ENV NAME makes a volume over the storage provider that an environment file
+// names, as a driver does with the Secret that is written there, and publishes it
+// to node-a.
+func mkvv(ts *testscript.TestScript, _ bool, args []string) {
+	env := map[string]string{}
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
+		env[k] = v
+	}
+	var secret struct{ StringData map[string]string }
+	first, _, _ := strings.Cut(ts.ReadFile(env["CSILAB_HPE_SECRET"]), "---\n")
+	ts.Check(yaml.Unmarshal([]byte(first), &secret))
+	d := secret.StringData
+	base := "http://" + net.JoinHostPort(d["serviceName"], d["servicePort"]) + "/containers/v1"
+	if base != env["CSILAB_CSP_URL"]+"/containers/v1" {
+		ts.Fatalf("the Secret leads to %s, the environment to %s", base, env["CSILAB_CSP_URL"])
+	}
+	token := ""
+	call := func(method, path string, in any, out any) {
+		b, err := json.Marshal(in)
+		ts.Check(err)
+		req, err := http.NewRequest(method, base+path, bytes.NewReader(b))
+		ts.Check(err)
+		req.Header.Set("x-auth-token", token)
+		req.Header.Set("x-array-ip", d["backend"])
+		req.Header.Set("Content-Type", "application/json")
+		req.Close = true
+		res, err := http.DefaultClient.Do(req)
+		ts.Check(err)
+		defer res.Body.Close()
+		answer, err := io.ReadAll(res.Body)
+		ts.Check(err)
+		if res.StatusCode != http.StatusOK {
+			ts.Fatalf("%s %s: %s %s", method, path, res.Status, answer)
+		}
+		ts.Check(json.Unmarshal(answer, out))
+	}
+	var session struct {
+		Token string `json:"session_token"`
+	}
+	call("POST", "/tokens", map[string]string{"username": d["username"], "password": d["password"], "array_ip": d["backend"]}, &session)
+	token = session.Token
+	var v struct{ ID string }
+	call("POST", "/volumes", map[string]any{"name": args[1], "size": 1 << 30, "config": map[string]any{"cpg": env["CSILAB_CPG"], "host_sees_vlun": "true"}}, &v)
+	call("POST", "/hosts", map[string]any{"name": "node-a", "uuid": "u-a", "iqns": []string{"iqn.1994-05.com.redhat:a"}, "access_protocol": "iscsi"}, new(any))
+	call("PUT", "/volumes/"+v.ID+"/actions/publish", map[string]string{"host_uuid": "u-a", "access_protocol": "iscsi"}, new(any))
+}
+
+// for-kinds ENV KIND… requires that get lists these kinds as tables.
+func forKinds(ts *testscript.TestScript, _ bool, args []string) {
+	for _, kind := range args[1:] {
+		ts.Check(ts.Exec("csilab", "get", kind, "--env", args[0]))
+		if out := ts.ReadFile("stdout"); !strings.HasPrefix(out, "ARRAY ") {
+			ts.Fatalf("get %s: %s", kind, out)
+		}
 	}
 }

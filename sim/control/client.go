@@ -21,14 +21,19 @@ type Client struct {
 // ErrToken says that the server does not take the token.
 var ErrToken = errors.New("the token is missing or wrong")
 
-// Get returns the list of a kind as the server gave it; vcenter "" is all.
-func (c Client) Get(ctx context.Context, kind, vcenter string) (json.RawMessage, error) {
+// Get returns the list of a kind as the server gave it: that of one vCenter, or
+// array, or with of "" of all.
+func (c Client) Get(ctx context.Context, kind, of string) (json.RawMessage, error) {
 	if err := CheckKind(kind); err != nil {
 		return nil, err
 	}
 	u := strings.TrimSuffix(c.URL, "/") + "/v1alpha1/" + kind
-	if vcenter != "" {
-		u += "?vcenter=" + url.QueryEscape(vcenter)
+	if of != "" {
+		by := "vcenter"
+		if OfArrays(kind) {
+			by = "array"
+		}
+		u += "?" + by + "=" + url.QueryEscape(of)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {

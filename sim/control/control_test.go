@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/csilab/csilab/sim/control"
+	"github.com/csilab/csilab/sim/san"
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
@@ -23,8 +24,13 @@ func TestControl(t *testing.T) {
 		defer v.Close()
 		sources = append(sources, control.Source{Name: name, VCenter: v})
 	}
+	network, err := san.New(t.Context(), san.Config{Arrays: make([]san.ArrayConfig, 2), Pairs: []san.Pair{{"array1", "array2"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer network.Close()
 	token := control.NewToken()
-	s := httptest.NewServer(control.Handler(token, sources))
+	s := httptest.NewServer(control.Handler(token, sources, network))
 	defer s.Close()
 	c := control.Client{URL: s.URL, Token: token, HTTP: s.Client()}
 	for _, kind := range control.Kinds {
@@ -38,7 +44,7 @@ func TestControl(t *testing.T) {
 			t.Errorf("%s: %v, %s", kind, err, b)
 		}
 		var out strings.Builder
-		if err := control.Table(&out, kind, b, time.Now()); err != nil || !strings.HasPrefix(out.String(), "VCENTER ") {
+		if err := control.Table(&out, kind, b, time.Now()); err != nil || !strings.HasPrefix(out.String(), map[bool]string{true: "ARRAY ", false: "VCENTER "}[control.OfArrays(kind)]) {
 			t.Errorf("%s: %v\n%s", kind, err, out.String())
 		}
 		if kind == "datastores" && (len(l.Items) != 4 || l.Items[3]["vcenter"] != "vc-2") {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/csilab/csilab/sim/san"
 	"github.com/csilab/csilab/sim/vcenter"
 	core "github.com/csilab/csilab/sim/vcenter/cns"
 )
@@ -28,9 +29,10 @@ func NewToken() string {
 	return hex.EncodeToString(b)
 }
 
-// Handler serves GET /v1alpha1/<kind>, with ?vcenter=NAME those of one vCenter,
-// to requests with "Authorization: Bearer <token>".
-func Handler(token string, sources []Source) http.Handler {
+// Handler serves GET /v1alpha1/<kind>, with ?vcenter=NAME or ?array=NAME those
+// of one, to requests with "Authorization: Bearer <token>". network is nil where
+// there are no arrays.
+func Handler(token string, sources []Source, network *san.SAN) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -55,24 +57,48 @@ func Handler(token string, sources []Source) http.Handler {
 			refuse(w, http.StatusNotFound, err.Error())
 			return
 		}
-		from := sources
-		if name := r.URL.Query().Get("vcenter"); name != "" {
-			from = nil
-			var names []string
-			for _, s := range sources {
-				names = append(names, s.Name)
-				if s.Name == name {
-					from = []Source{s}
-				}
+		var answer any
+		var err error
+		if of, ok := ofArrays[kind]; ok {
+			var all []*san.Array
+			if network != nil {
+				all = network.Arrays()
 			}
-			if from == nil {
-				refuse(w, http.StatusNotFound, fmt.Sprintf("no vCenter %q; there are %s", name, strings.Join(names, ", ")))
-				return
+			if all, err = those("array", all, (*san.Array).Name, r.URL.Query().Get("array")); err == nil {
+				answer = of(all)
+			}
+		} else {
+			var from []Source
+			if from, err = those("vCenter", sources, func(s Source) string { return s.Name }, r.URL.Query().Get("vcenter")); err == nil {
+				answer = look(kind, from)
 			}
 		}
+		if err != nil {
+			refuse(w, http.StatusNotFound, err.Error())
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(look(kind, from))
+		_ = json.NewEncoder(w).Encode(answer)
 	})
+}
+
+// those finds one by name, or returns all. Errors: there are none, or not this
+// one.
+func those[T any](what string, all []T, nameOf func(T) string, name string) ([]T, error) {
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no %s is served", what)
+	}
+	if name == "" {
+		return all, nil
+	}
+	var names []string
+	for _, x := range all {
+		if nameOf(x) == name {
+			return []T{x}, nil
+		}
+		names = append(names, nameOf(x))
+	}
+	return nil, fmt.Errorf("no %s %q; there are %s", what, name, strings.Join(names, ", "))
 }
 
 func refuse(w http.ResponseWriter, code int, text string) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -44,6 +45,58 @@ func Table(w io.Writer, kind string, list json.RawMessage, now time.Time) error 
 				state = "inaccessible"
 			}
 			return []any{d.VCenter, d.Datacenter, d.Name, d.Type, d.CapacityBytes >> 20, d.FreeBytes >> 20, d.Volumes, len(d.Hosts), state}
+		})
+	case "arrays":
+		return table(w, list, "ARRAY\tFAMILY\tSERIAL\tSTATE\tVVS\tVLUNS\tHOSTS\tSESSIONS\tTOTAL MIB\tFREE MIB\tURL", func(a Array) []any {
+			state := "up"
+			if a.Down {
+				state = "down"
+			}
+			return []any{a.Array, a.Family, a.Serial, state, a.VVs, a.VLUNs, a.Hosts, a.Sessions, a.TotalMiB, a.FreeMiB, a.URL}
+		})
+	case "vvs":
+		return table(w, list, "ARRAY\tNAME\tID\tPROV\tTYPE\tMIB\tUSED MIB\tCPG\tSTATE\tHOSTS\tWWN\tAGE", func(v VV) []any {
+			return []any{v.Array, v.Name, v.ID, v.Provisioning, v.CopyType, v.SizeMiB, v.UsedMiB, v.CPG, v.State, strings.Join(v.Hosts, ","), v.WWN, age(now, v.Created)}
+		})
+	case "copies":
+		return table(w, list, "ARRAY\tNAME\tID\tOF\tMODE\tMIB\tHOSTS\tWWN\tAGE", func(v VV) []any {
+			mode := "rw"
+			if v.ReadOnly {
+				mode = "ro"
+			}
+			return []any{v.Array, v.Name, v.ID, v.CopyOf, mode, v.SizeMiB, strings.Join(v.Hosts, ","), v.WWN, age(now, v.Created)}
+		})
+	case "vluns":
+		return table(w, list, "ARRAY\tLUN\tVOLUME\tHOST\tPORT\tTYPE\tPATHS\tWWN\tAGE", func(v VLUN) []any {
+			return []any{v.Array, v.LUN, v.Volume, v.Host, v.Port, v.Type, v.Paths, v.WWN, age(now, v.Created)}
+		})
+	case "hosts":
+		return table(w, list, "ARRAY\tNAME\tID\tPERSONA\tINITIATORS\tCHAP\tVLUNS\tPATHS", func(h ArrayHost) []any {
+			return []any{h.Array, h.Name, h.ID, h.Persona, strings.Join(slices.Concat(h.IQNs, h.WWPNs, h.NQNs), ","), h.CHAP, h.VLUNs, len(h.Ports)}
+		})
+	case "hostsets", "volumesets":
+		return table(w, list, "ARRAY\tNAME\tID\tMEMBERS\tCOMMENT", func(s Set) []any {
+			return []any{s.Array, s.Name, s.ID, strings.Join(s.Members, ","), s.Comment}
+		})
+	case "cpgs":
+		return table(w, list, "ARRAY\tNAME\tID\tDOMAIN\tVVS\tUSER MIB\tSNAPSHOT MIB\tFREE MIB\tLIMIT MIB", func(c CPG) []any {
+			limit := ""
+			if c.LimitMiB > 0 {
+				limit = fmt.Sprint(c.LimitMiB)
+			}
+			return []any{c.Array, c.Name, c.ID, c.Domain, c.VVs, c.UserMiB, c.SnapshotMiB, c.FreeMiB, limit}
+		})
+	case "ports":
+		return table(w, list, "ARRAY\tPORT\tPROTOCOL\tSTATE\tADDRESS\tNAME", func(p ArrayPort) []any {
+			return []any{p.Array, p.Port, p.Protocol, p.State, p.Address, p.Name}
+		})
+	case "rcgroups":
+		return table(w, list, "ARRAY\tNAME\tTARGET\tMODE\tROLE\tSTATE\tFAILOVER\tSYNCED\tVOLUMES", func(g RCGroup) []any {
+			failover := "manual"
+			if g.AutoFailover {
+				failover = "auto"
+			}
+			return []any{g.Array, g.Name, g.Target, g.Mode, g.Role, g.State, failover, fmt.Sprintf("%d/%d", g.Synced, len(g.Volumes)), strings.Join(g.Volumes, ",")}
 		})
 	}
 	return CheckKind(kind)

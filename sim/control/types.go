@@ -1,6 +1,7 @@
-// Package control is the API by which others look inside running vCenters:
-// volumes, attachments, tasks, sessions, datastores as JSON over HTTP, for
-// who has the token. It changes nothing.
+// Package control is the API by which others look inside running vCenters
+// (volumes, attachments, tasks, sessions, datastores) and arrays (arrays, vvs,
+// copies, vluns, hosts, …) as JSON over HTTP, for who has the token. It changes
+// nothing.
 package control
 
 import (
@@ -13,7 +14,7 @@ import (
 // APIVersion of what is served. Fields of it are not renamed or removed.
 const APIVersion = "csilab.dev/v1alpha1"
 
-// List is the answer to a question: all of one kind, of all vCenters.
+// List is the answer to a question: all of one kind, of all vCenters or arrays.
 type List[T any] struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // e.g. VolumeList
@@ -102,8 +103,12 @@ type Datastore struct {
 	Volumes       int      `json:"volumes"` // of CNS
 }
 
-// Kinds are what can be asked for.
-var Kinds = []string{"volumes", "attachments", "tasks", "sessions", "datastores"}
+// Kinds are what can be asked for: what vCenters have, then what arrays have.
+var Kinds = []string{"volumes", "attachments", "tasks", "sessions", "datastores",
+	"arrays", "vvs", "copies", "vluns", "hosts", "hostsets", "volumesets", "cpgs", "ports", "rcgroups"}
+
+// OfArrays says whether a kind is what arrays have.
+func OfArrays(kind string) bool { return ofArrays[kind] != nil }
 
 // CheckKind says what kinds there are when it is none.
 func CheckKind(kind string) error {

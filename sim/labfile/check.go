@@ -105,6 +105,7 @@ func (l *Lab) home(n Node) int {
 
 // check is about what more than one field says.
 func (d *decoder) check(l *Lab) {
+	d.arrays(l)
 	names := map[string]string{}
 	d.unique(names, "vcenters", len(l.VCenters), func(i int) string { return l.VCenters[i].Name })
 	listeners := map[string]string{}

@@ -378,6 +378,11 @@ var forms = map[string]struct {
 	"name":    {nameForm, "1 to 63 letters, digits, - _ and ., with a letter or digit at both ends"},
 	"version": {versionForm, "three or four numbers with dots, e.g. 8.0.3"},
 	"user":    {userForm, "name@domain"},
+
+	"object":   {objectForm, "letters, digits, _ and, after the first, - and ."},
+	"position": {positionForm, "node:slot:port with nodes 0 to 7, slots 0 to 9, ports 1 to 4, e.g. 0:2:1"},
+	"iqn":      {iqnForm, "an iSCSI name, e.g. iqn.1994-05.com.redhat:node-1"},
+	"wwpn":     {wwpnForm, "16 hex digits"},
 }
 
 // form says what is allowed when a text is not of a form.
@@ -388,6 +393,9 @@ func form(kind, text string) string {
 			return "HOST:PORT, e.g. 127.0.0.1:8989; port 0 picks a free one"
 		}
 		return ""
+	}
+	if kind == "ip" && net.ParseIP(text) == nil {
+		return "an IP address, e.g. 192.0.2.10"
 	}
 	if f, ok := forms[kind]; ok && !f.re.MatchString(text) {
 		return f.words

@@ -25,7 +25,8 @@ const (
 //	need      must be given
 //	enum      allowed values, joined by |
 //	min, max  of a number, a size in bytes, the items of a list or the characters of a text
-//	form      name (of an inventory object), user, version, address
+//	form      name (of an inventory object), user, version, address, object (of
+//	          an array), position (of a port), ip, iqn, wwpn
 //	unit      duration or size (in bytes), of an int64
 
 // Lab is what a file says.
@@ -37,8 +38,11 @@ type Lab struct {
 	Timers     string `yaml:"timers" enum:"fast|real" default:"fast" doc:"timers of kubelets and controllers; csilab run only"`
 	MaxVolumes int    `yaml:"maxVolumesPerNode" default:"59" min:"1" max:"255" doc:"how many volumes each node says it takes; csilab run only"`
 
-	VCenters []VCenter `yaml:"vcenters" max:"5" default:"one, vc-1" doc:"the vCenters; several need zones, by which the driver places volumes"`
-	Nodes    []Node    `yaml:"nodes" max:"64" default:"node-1 and node-2" doc:"the nodes: a VM each"`
+	VCenters  []VCenter `yaml:"vcenters" max:"5" default:"one, vc-1" doc:"the vCenters; several need zones, by which the driver places volumes"`
+	Arrays    []Array   `yaml:"arrays" max:"8" default:"none" doc:"arrays, with a storage provider (CSP) before them; with arrays and no vcenters, there is no vCenter; csilab serve only"`
+	Pairs     []Pair    `yaml:"pairs" doc:"arrays that can copy to each other"`
+	CSPListen string    `yaml:"cspListen" form:"address" default:"a free port of 127.0.0.1" doc:"HOST:PORT of the storage provider; csilab serve only"`
+	Nodes     []Node    `yaml:"nodes" max:"64" default:"node-1 and node-2" doc:"the nodes: a VM each"`
 }
 
 // VCenter is one vCenter.

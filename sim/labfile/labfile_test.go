@@ -13,7 +13,9 @@ import (
 
 	"github.com/csilab/csilab/fixtures"
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/labfile"
+	"github.com/csilab/csilab/sim/san"
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
@@ -44,6 +46,20 @@ func TestExamples(t *testing.T) {
 		lab, err := labfile.Parse(name, b)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if arrays, ok := lab.Storage(); ok {
+			s, err := san.New(t.Context(), arrays.SAN)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			t.Cleanup(s.Close)
+			a := s.Arrays()
+			if h := a[0].Hosts(); len(a) != 2 || a[0].Family() != array.ThreePAR || len(h) != 1 || h[0].CHAPName != "db-1" || len(a[0].Ports()) != 3 || len(a[1].Ports()) != 12 || a[0].CPGs()[1].GrowthLimitMiB != 512<<10 {
+				t.Errorf("%s: %+v", name, h)
+			}
+			if d := arrays.Devices["site-b"]; d.TargetName != "site-b" || d.TargetCPG != "SSD_r6" || d.TargetMode != "sync" || arrays.Devices["site-a"].TargetCPG != "NL_r6" {
+				t.Errorf("%s: %+v", name, arrays.Devices)
+			}
 		}
 		vs, _ := lab.Configs()
 		for i, c := range vs {
@@ -191,6 +207,74 @@ nodes: [{name: n, vcenter: a, zone: y}, {name: m, vcenter: b, zone: z}]
 			`lab.yaml:4:28: vcenters[0].users[0].name: "administrator@vsphere.local" is the name of vcenters[0].user too`,
 			`lab.yaml:5:91: vcenters[1].users[1].name: "csi@x" is the name of vcenters[1].user too`,
 		}},
+		{"arrays", head + `arrays:
+- name: a-name-that-is-longer-than-an-array-takes
+  family: 3PAR
+  user: a b
+  controllers: 9
+  cpgs: [{name: -c, raid: 7}]
+  ports: [{at: 8:1:1, protocol: scsi, address: here}]
+  hosts: [{name: h, iqns: [iqn], wwpns: [1000], persona: 12, chapSecret: short}]
+  domains: [a/b]
+`, []string{
+			"lab.yaml:4:9: arrays[0].name: has 41 characters, allowed are up to 31",
+			`lab.yaml:5:11: arrays[0].family: is the text "3PAR", must be one of primera, 3par`,
+			`lab.yaml:6:9: arrays[0].user: is "a b", allowed is letters`,
+			"lab.yaml:7:16: arrays[0].controllers: is 9, allowed are 2 to 8",
+			`lab.yaml:8:17: arrays[0].cpgs[0].name: is "-c", allowed is letters`,
+			"lab.yaml:8:27: arrays[0].cpgs[0].raid: is 7, allowed are 0 to 6",
+			`lab.yaml:9:16: arrays[0].ports[0].at: is "8:1:1", allowed is node:slot:port`,
+			`lab.yaml:9:33: arrays[0].ports[0].protocol: is the text "scsi", must be one of fc, iscsi, nvme`,
+			`lab.yaml:9:48: arrays[0].ports[0].address: is "here", allowed is an IP address`,
+			`lab.yaml:10:28: arrays[0].hosts[0].iqns[0]: is "iqn", allowed is an iSCSI name`,
+			`lab.yaml:10:42: arrays[0].hosts[0].wwpns[0]: is the number 1000, must be a text: put it in quotes`,
+			"lab.yaml:10:58: arrays[0].hosts[0].persona: is 12, allowed are 1 to 11",
+			"lab.yaml:10:74: arrays[0].hosts[0].chapSecret: has 5 characters, allowed are 12 to 16",
+			`lab.yaml:11:13: arrays[0].domains[0]: is "a/b", allowed is letters`,
+		}},
+		{"arrays' references", head + `arrays:
+- name: a
+  listen: 127.0.0.1:1
+  users: [{name: 3paradm, password: p}]
+  domains: [d]
+  cpgs: [{name: c, domain: e}, {name: c, limit: 1Gi, warning: 2Gi, raid: 3}]
+  ports:
+  - {at: '0:2:1', protocol: iscsi}
+  - {at: '0:2:1', protocol: iscsi, address: 198.51.100.10}
+  - {at: '2:1:1', protocol: fc, address: 10.0.0.2}
+  hosts:
+  - {name: h, iqns: [iqn.2000-01.a.b:c]}
+  - {name: h, iqns: [iqn.2000-01.a.b:C], chapUser: u}
+  - {name: g, iqns: [iqn.2000-01.a.b:d], wwpns: ['1000000000000001']}
+- {name: b, listen: '127.0.0.1:2'}
+- {name: b}
+pairs:
+- {first: a, second: a}
+- {first: a, second: b, secondCPG: x}
+- {first: b, second: a}
+- {first: c, second: a}
+`, []string{
+			`lab.yaml:6:18: arrays[0].users[0].name: "3paradm" is the name of arrays[0].user too`,
+			`lab.yaml:8:28: arrays[0].cpgs[0].domain: there is no domain "e"; there are d`,
+			`lab.yaml:8:39: arrays[0].cpgs[1].name: "c" is the name of arrays[0].cpgs[0] too`,
+			"lab.yaml:8:63: arrays[0].cpgs[1].warning: is beyond the limit",
+			"lab.yaml:8:74: arrays[0].cpgs[1].raid: is 3, allowed are 0, 1, 5 and 6",
+			"lab.yaml:10:5: arrays[0].ports[0].address: missing: ports of iscsi have one",
+			"lab.yaml:11:10: arrays[0].ports[1].at: 0:2:1 is the place of arrays[0].ports[0] too",
+			`lab.yaml:11:45: arrays[0].ports[1].address: is that of port 0:2:1 of array "b" too`,
+			"lab.yaml:12:10: arrays[0].ports[2].at: is on node 2, there are nodes 0 to 1",
+			"lab.yaml:12:42: arrays[0].ports[2].address: FC ports have none",
+			`lab.yaml:15:12: arrays[0].hosts[1].name: "h" is the name of arrays[0].hosts[0] too`,
+			`lab.yaml:15:22: arrays[0].hosts[1].iqns[0]: "iqn.2000-01.a.b:c" is that of arrays[0].hosts[0] too`,
+			"lab.yaml:15:52: arrays[0].hosts[1].chapUser: only with chapSecret",
+			"lab.yaml:16:49: arrays[0].hosts[2].wwpns: not with iqns",
+			"lab.yaml:17:21: arrays[1].listen: host 127.0.0.1 is that of arrays[0] too",
+			`lab.yaml:18:10: arrays[2].name: "b" is the name of arrays[1] too`,
+			`lab.yaml:20:22: pairs[0].second: "a" is the first as well`,
+			`lab.yaml:21:36: pairs[1].secondCPG: array b has no CPG "x"; it has SSD_r6, SSD_r6_snap`,
+			"lab.yaml:22:3: pairs[2]: is the same as pairs[1]",
+			`lab.yaml:23:11: pairs[3].first: there is no array "c"; there are a, b, b`,
+		}},
 		{"size", strings.Repeat("#", 1<<20+1), []string{"lab.yaml:1:1: the file has more than 1048576 bytes"}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -237,6 +321,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(head + "nodes: [{name: a, count: 3}, {name: a-1}]\n"))
 	f.Add([]byte(head + "vcenters: [{name: x, taskLatency: {default: 1h}, datastores: [{name: d, capacity: 1Gi}]}]\n"))
 	f.Add([]byte("a: &a [*a]\n"))
+	f.Add([]byte(head + "arrays: [{name: a, family: 3par, cpgs: [{name: c, limit: 1Gi, raid: 5}], ports: [{at: '0:2:1', protocol: iscsi, address: 10.0.0.1}], hosts: [{name: h, iqns: [iqn.2000-01.a.b:c], chapSecret: twelve-chars}]}]\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		lab, err := labfile.Parse("f", b)
 		var ps labfile.Problems
@@ -250,6 +335,11 @@ func FuzzParse(f *testing.F) {
 				}
 			}
 			return
+		}
+		if arrays, ok := lab.Storage(); ok {
+			if err := arrays.SAN.Check(); err != nil {
+				t.Errorf("taken, but the arrays refuse it: %v\n%s", err, b)
+			}
 		}
 		vs, _ := lab.Configs()
 		seen := map[string]bool{}
@@ -279,7 +369,9 @@ func TestPages(t *testing.T) {
 	if err != nil || !strings.Contains(string(page), labfile.Markdown()) {
 		t.Errorf("docs/lab-yaml.md does not hold what `csilab lab schema -o markdown` prints (%v)", err)
 	}
-	if example, err := fixtures.Labs.ReadFile("labs/two-vcenters.yaml"); err != nil || !strings.Contains(string(page), string(example)) {
-		t.Errorf("docs/lab-yaml.md does not hold the example (%v)", err)
+	for _, name := range []string{"labs/two-vcenters.yaml", "labs/two-arrays.yaml"} {
+		if example, err := fixtures.Labs.ReadFile(name); err != nil || !strings.Contains(string(page), string(example)) {
+			t.Errorf("docs/lab-yaml.md does not hold the example %s (%v)", name, err)
+		}
 	}
 }

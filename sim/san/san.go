@@ -43,6 +43,8 @@ type ArrayConfig struct {
 	// CPGs that it begins with; nil: DefaultCPG and DefaultSnapCPG. An array that
 	// was restored has those that it had.
 	CPGs []array.CPGSpec
+	// Hosts that it begins with, likewise.
+	Hosts []HostConfig
 	// Listener of the REST API; nil means a free port of 127.0.0.1. Close closes
 	// it.
 	Listener net.Listener
@@ -50,6 +52,14 @@ type ArrayConfig struct {
 	TLS         bool
 	Certificate *tls.Certificate
 	Build       int
+}
+
+// HostConfig is a host that an array begins with.
+type HostConfig struct {
+	array.HostSpec
+	// CHAPName and CHAPSecret are what the host has to log in with; without a
+	// secret, any log-in is taken.
+	CHAPName, CHAPSecret string
 }
 
 // Pair is two arrays that can copy to each other, by name.
@@ -107,24 +117,46 @@ type Array struct {
 	server *wsapi.Server
 	name   string
 	serial string
+	family array.Family
 	ports  map[array.PortPos]*port
 	down   bool
 	cut    map[string]bool // links that are down for themselves, by peer
+}
+
+func (c Config) defaults() Config {
+	if len(c.Arrays) == 0 {
+		c.Arrays = []ArrayConfig{{}}
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	return c
+}
+
+// Check says what is wrong in a configuration without starting anything. What it
+// takes, New takes, where listeners, Store and StateDir are fine.
+func (c Config) Check() error {
+	c = c.defaults()
+	s := &SAN{byName: map[string]*Array{}, ports: map[string]*port{}, portals: map[string]*port{}}
+	if err := s.assemble(c); err != nil {
+		return err
+	}
+	for i, a := range s.arrays {
+		if err := a.furnish(c.Now(), c.Arrays[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // New assembles a SAN, which runs until Close or until ctx ends. Errors name
 // what is wrong in the configuration; a *StateError says that StateDir can't be
 // used.
 func New(ctx context.Context, cfg Config) (_ *SAN, err error) {
-	if len(cfg.Arrays) == 0 {
-		cfg.Arrays = []ArrayConfig{{}}
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
+	cfg = cfg.defaults()
 	s := &SAN{now: cfg.Now, log: cfg.Log, byName: map[string]*Array{}, ports: map[string]*port{}, portals: map[string]*port{},
 		nodes: map[string]*node{}, initiator: map[array.Path]map[*session]struct{}{}}
 	defer func() {
@@ -147,23 +179,10 @@ func New(ctx context.Context, cfg Config) (_ *SAN, err error) {
 	}
 	s.contents = newContents(store, cfg.StateDir != "")
 	s.contents.book = s.book
-	for i, c := range cfg.Arrays {
-		a, err := s.newArray(cfg.Seed, i, c)
-		if err != nil {
-			return nil, err
-		}
-		s.arrays, s.contents.arrays = append(s.arrays, a), append(s.contents.arrays, a)
-		s.byName[a.name] = a
+	if err := s.assemble(cfg); err != nil {
+		return nil, err
 	}
-	for _, p := range cfg.Pairs {
-		a, b := s.byName[p[0]], s.byName[p[1]]
-		if a == nil || b == nil {
-			return nil, fmt.Errorf("san: pair %q: no such array", p[0]+","+p[1])
-		}
-		if err := array.Link(a.core, b.core); err != nil {
-			return nil, fmt.Errorf("san: pair: %w", err)
-		}
-	}
+	s.contents.arrays = s.arrays
 	if s.state, err = openState(cfg.StateDir, cfg.OnStateError, cfg.Log); err != nil {
 		return nil, err
 	}
@@ -179,6 +198,28 @@ func New(ctx context.Context, cfg Config) (_ *SAN, err error) {
 		}
 	}
 	return s, nil
+}
+
+// assemble makes the cores of all arrays, on the network and paired.
+func (s *SAN) assemble(cfg Config) error {
+	for i, c := range cfg.Arrays {
+		a, err := s.newArray(cfg.Seed, i, c)
+		if err != nil {
+			return err
+		}
+		s.arrays = append(s.arrays, a)
+		s.byName[a.name] = a
+	}
+	for _, p := range cfg.Pairs {
+		a, b := s.byName[p[0]], s.byName[p[1]]
+		if a == nil || b == nil {
+			return fmt.Errorf("san: pair %q: no such array", p[0]+","+p[1])
+		}
+		if err := array.Link(a.core, b.core); err != nil {
+			return fmt.Errorf("san: pair: %w", err)
+		}
+	}
+	return nil
 }
 
 // newArray makes the core of the i-th array and puts its ports on the network.
@@ -198,7 +239,7 @@ func (s *SAN) newArray(seed uint64, i int, c ArrayConfig) (*Array, error) {
 		if c.Nodes == 0 {
 			c.Nodes = 2
 		}
-		c.Ports = portsOf(i, c.Nodes)
+		c.Ports = DefaultPorts(i, c.Nodes)
 	}
 	if c.Users == nil {
 		c.Users = []array.User{{Name: DefaultUser, Password: DefaultPassword, Role: array.Super}}
@@ -207,7 +248,7 @@ func (s *SAN) newArray(seed uint64, i int, c ArrayConfig) (*Array, error) {
 	if err != nil {
 		return nil, fmt.Errorf("san: array %q: %w", c.Name, err)
 	}
-	a := &Array{san: s, core: core, name: c.Name, serial: core.Config().Serial, ports: map[array.PortPos]*port{}, cut: map[string]bool{}}
+	a := &Array{san: s, core: core, name: c.Name, serial: core.Config().Serial, family: core.Config().Family, ports: map[array.PortPos]*port{}, cut: map[string]bool{}}
 	for _, b := range s.arrays {
 		if b.core.System() == core.System() || b.serial == a.serial {
 			return nil, fmt.Errorf("san: arrays %q and %q have the same serial number or system number: give one another seed", b.name, a.name)
@@ -219,9 +260,9 @@ func (s *SAN) newArray(seed uint64, i int, c ArrayConfig) (*Array, error) {
 // prefix is what the names of its content begin with.
 func (a *Array) prefix() string { return a.serial + "-" }
 
-// portsOf are the default ports of the i-th array, at addresses of its own:
+// DefaultPorts are those of the i-th array of a SAN, at addresses of its own:
 // those of the networks that are meant for documentation and benchmarks.
-func portsOf(i, nodes int) []array.Port {
+func DefaultPorts(i, nodes int) []array.Port {
 	net := fmt.Sprintf("198.18.%d.", i)
 	if blocks := []string{"192.0.2.", "198.51.100.", "203.0.113."}; i < len(blocks) {
 		net = blocks[i]
@@ -249,14 +290,8 @@ func (s *SAN) begin(cfg Config) error {
 			}
 			continue
 		}
-		cpgs := c.CPGs
-		if cpgs == nil {
-			cpgs = []array.CPGSpec{{Name: DefaultCPG, RAID: array.RAID6}, {Name: DefaultSnapCPG, RAID: array.RAID6}}
-		}
-		for _, p := range cpgs {
-			if _, err := a.core.CreateCPG(cfg.Now(), p); err != nil {
-				return fmt.Errorf("san: array %q: %w", a.name, err)
-			}
+		if err := a.furnish(cfg.Now(), c); err != nil {
+			return err
 		}
 	}
 	for name := range kept.Arrays {
@@ -280,6 +315,29 @@ func (s *SAN) begin(cfg Config) error {
 		}
 	}
 	return s.keep()
+}
+
+// furnish makes what an array begins with.
+func (a *Array) furnish(now time.Time, c ArrayConfig) error {
+	cpgs := c.CPGs
+	if cpgs == nil {
+		cpgs = []array.CPGSpec{{Name: DefaultCPG, RAID: array.RAID6}, {Name: DefaultSnapCPG, RAID: array.RAID6}}
+	}
+	for _, p := range cpgs {
+		if _, err := a.core.CreateCPG(now, p); err != nil {
+			return fmt.Errorf("san: array %q: CPG %q: %w", a.name, p.Name, err)
+		}
+	}
+	for _, h := range c.Hosts {
+		_, err := a.core.CreateHost(now, h.HostSpec)
+		if err == nil && h.CHAPSecret != "" {
+			_, err = a.core.ModifyHost(now, h.Name, array.HostChange{CHAPOp: array.EditAdd, CHAPMode: array.CHAPInitiator, CHAPName: h.CHAPName, CHAPSecret: h.CHAPSecret})
+		}
+		if err != nil {
+			return fmt.Errorf("san: array %q: host %q: %w", a.name, h.Name, err)
+		}
+	}
+	return nil
 }
 
 // Arrays returns the arrays, in the order of the configuration.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/lockfile"
+	"github.com/csilab/csilab/sim/wholefile"
 )
 
 // stateFile is in StateDir, lockName is a file there that a running SAN has
@@ -154,31 +155,11 @@ func (s *SAN) write() error {
 	s.mu.RUnlock()
 	b, err := json.Marshal(st)
 	if err == nil {
-		err = replaceFile(filepath.Join(s.state.dir, stateFile), b)
+		err = wholefile.Write(filepath.Join(s.state.dir, stateFile), b, 0o600)
 	}
 	if err != nil {
 		return s.state.fail(err)
 	}
 	s.contents.sweep(dead)
 	return nil
-}
-
-// replaceFile writes a file that only its owner reads, so that it is there
-// whole, old or new, at any time.
-func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }

@@ -17,6 +17,13 @@ func (a *Array) URL() string { return a.server.URL() }
 // Serial number of the array.
 func (a *Array) Serial() string { return a.serial }
 
+// Family of the array.
+func (a *Array) Family() array.Family { return a.family }
+
+// IsDown says whether the array was lost: see ArrayDown. It may be called in
+// Look.
+func (a *Array) IsDown() bool { return a.down }
+
 // Look runs a function that reads the core.
 func (a *Array) Look(read func(core *array.Array)) {
 	a.san.mu.RLock()

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/csilab/csilab/sim/wholefile"
 )
 
 // certificateFile in StateDir holds certificate and key.
@@ -42,7 +44,7 @@ func (v *VCenter) certificate() (*tls.Certificate, error) {
 		return nil, fmt.Errorf("vcenter: certificate: %w", err)
 	}
 	if path != "" {
-		if err := replaceFile(path, pemBytes, 0o600); err != nil {
+		if err := wholefile.Write(path, pemBytes, 0o600); err != nil {
 			return nil, fmt.Errorf("vcenter: certificate: %w", err)
 		}
 	}

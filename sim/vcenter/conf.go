@@ -3,10 +3,12 @@ package vcenter
 import (
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/csilab/csilab/sim/envfile"
+	"github.com/csilab/csilab/sim/wholefile"
 )
 
 // Conf is a configuration file of the vSphere CSI driver (csi-vsphere.conf)
@@ -54,23 +56,31 @@ func quote(s string) string {
 // and a csi-vsphere.conf of mode 0600 beside it. The file appears by rename,
 // complete, so that a script can wait for it. Values are as a shell reads them.
 func (v *VCenter) WriteEnv(path, clusterID string) error {
-	return WriteEnv(path, clusterID, []string{"vc-1"}, []*VCenter{v}, nil)
+	env, err := Env(path, clusterID, []string{"vc-1"}, []*VCenter{v})
+	if err != nil {
+		return err
+	}
+	if err := envfile.Write(path, env); err != nil {
+		return fmt.Errorf("vcenter: %w", err)
+	}
+	return nil
 }
 
-// WriteEnv writes the environment of a client of several vCenters: that of the
-// first, and the URLs of the others as CSILAB_VCENTER_URL_2 and so on, with
-// their names in CSILAB_VCENTERS; then more, which are names and values.
-func WriteEnv(path, clusterID string, names []string, vs []*VCenter, more [][2]string) error {
+// Env is the environment, as names and values, of a client of several vCenters:
+// that of the first, and the URLs of the others as CSILAB_VCENTER_URL_2 and so
+// on, with their names in CSILAB_VCENTERS. It is meant for a file at path, beside
+// which it writes a csi-vsphere.conf of mode 0600.
+func Env(path, clusterID string, names []string, vs []*VCenter) ([][2]string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return fmt.Errorf("vcenter: env file: %w", err)
+		return nil, fmt.Errorf("vcenter: env file: %w", err)
 	}
 	conf := filepath.Join(filepath.Dir(path), "csi-vsphere.conf")
 	if conf == path {
-		return fmt.Errorf("vcenter: env file %q: the name is taken by the driver's configuration, which is written beside it", path)
+		return nil, fmt.Errorf("vcenter: env file %q: the name is taken by the driver's configuration, which is written beside it", path)
 	}
-	if err := replaceFile(conf, []byte(Conf(clusterID, vs...)), 0o600); err != nil {
-		return fmt.Errorf("vcenter: %w", err)
+	if err := wholefile.Write(conf, []byte(Conf(clusterID, vs...)), 0o600); err != nil {
+		return nil, fmt.Errorf("vcenter: %w", err)
 	}
 	v := vs[0]
 	ds := v.DatastoreNames()
@@ -78,7 +88,7 @@ func WriteEnv(path, clusterID string, names []string, vs []*VCenter, more [][2]s
 	if len(ds) > 1 {
 		second = ds[1]
 	}
-	env := [][2]string{
+	env := [][2]string{ // the URLs hold passwords
 		{"CSILAB_VCENTER_URL", v.encodedURL()},
 		{"CSILAB_DATACENTER", v.Datacenter()},
 		{"CSILAB_DATASTORE", ds[0]},
@@ -91,15 +101,7 @@ func WriteEnv(path, clusterID string, names []string, vs []*VCenter, more [][2]s
 	for i, v := range vs[1:] {
 		env = append(env, [2]string{fmt.Sprintf("CSILAB_VCENTER_URL_%d", i+2), v.encodedURL()})
 	}
-	var b strings.Builder
-	for _, kv := range append(env, more...) {
-		fmt.Fprintf(&b, "%s=%s\n", kv[0], shell(kv[1]))
-	}
-	// The URLs hold passwords.
-	if err := replaceFile(path, []byte(b.String()), 0o600); err != nil {
-		return fmt.Errorf("vcenter: %w", err)
-	}
-	return nil
+	return env, nil
 }
 
 // encodedURL is the URL with all of user and password percent-encoded that a
@@ -118,35 +120,4 @@ func (v *VCenter) encodedURL() string {
 	}
 	password, _ := v.url.User.Password()
 	return fmt.Sprintf("%s://%s:%s@%s%s", v.url.Scheme, encode(v.url.User.Username()), encode(password), v.url.Host, v.url.Path)
-}
-
-// shell quotes a value only where a shell needs it, so that simple readers of
-// NAME=value lines get along too.
-func shell(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+,=") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// replaceFile writes a file beside path and renames it.
-func replaceFile(path string, data []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/csilab/csilab/sim/lockfile"
 	core "github.com/csilab/csilab/sim/vcenter/cns"
 	"github.com/csilab/csilab/sim/vcenter/task"
+	"github.com/csilab/csilab/sim/wholefile"
 )
 
 // stateFile is in StateDir.
@@ -103,7 +104,7 @@ func (v *VCenter) writeState(s state) error {
 	if err != nil {
 		return fmt.Errorf("vcenter: state: %w", err)
 	}
-	return v.stateError(replaceFile(filepath.Join(v.cfg.StateDir, stateFile), b, 0o600))
+	return v.stateError(wholefile.Write(filepath.Join(v.cfg.StateDir, stateFile), b, 0o600))
 }
 
 // keeper writes the state while it changes: a change is acknowledged only once

@@ -23,7 +23,7 @@ const (
 )
 
 type getFlags struct {
-	server, token, env, vcenter, output string
+	server, token, env, vcenter, array, output string
 }
 
 func newGet(s Streams) *cobra.Command {
@@ -31,13 +31,15 @@ func newGet(s Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get " + strings.Join(control.Kinds, "|"),
 		Short: "Look inside a running serve",
-		Long: `Lists what the vCenters of a running "csilab serve" have. The server is, in this
+		Long: `Lists what the vCenters of a running "csilab serve" have (volumes, attachments, tasks,
+sessions, datastores) or its arrays (the others). The server is, in this
 order, the one of --server and --token, that of the file of --env, or that of
 CSILAB_CONTROL_URL and CSILAB_CONTROL_TOKEN in the environment.
 
-Exit codes: 0 ok, 2 usage, or there is no such vCenter, 3 no server answers, or it
+Exit codes: 0 ok, 2 usage, or there is no such vCenter or array, 3 no server answers, or it
 does not take the token.`,
 		Example: `  csilab get volumes --env lab.env
+  csilab get vluns --env lab.env --array array2
   csilab get tasks -o json | jq '.items[] | select(.state != "success")'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -56,6 +58,7 @@ does not take the token.`,
 	fl.StringVar(&f.token, "token", "", "token of the control API (others on this machine see it: better in the environment)")
 	fl.StringVar(&f.env, "env", "", "file that serve --env wrote")
 	fl.StringVar(&f.vcenter, "vcenter", "", "only this vCenter")
+	fl.StringVar(&f.array, "array", "", "only this array")
 	fl.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
 	return cmd
 }
@@ -104,7 +107,14 @@ func get(ctx context.Context, s Streams, f getFlags, kind string) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.Get(ctx, kind, f.vcenter)
+	of, other, flag := f.vcenter, f.array, "--array"
+	if control.OfArrays(kind) {
+		of, other, flag = f.array, f.vcenter, "--vcenter"
+	}
+	if other != "" {
+		return exitf(ExitUsage, "get: %s %q: there are no %s there", flag, other, kind)
+	}
+	list, err := c.Get(ctx, kind, of)
 	var gone interface{ Timeout() bool } // what package net and http report
 	switch {
 	case context.Cause(ctx) == errSignal:

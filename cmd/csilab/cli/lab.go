@@ -44,7 +44,13 @@ func newLab(s Streams) *cobra.Command {
 				for _, v := range vs {
 					nodes += len(v.Nodes)
 				}
-				fmt.Fprintf(s.Out, "%s: ok, %d vCenters, %d nodes\n", name, len(vs), nodes)
+				has := fmt.Sprintf("%d vCenters, ", len(vs))
+				if n := len(lab.Arrays); n > 0 && len(lab.VCenters) == 0 {
+					has = fmt.Sprintf("%d arrays, ", n)
+				} else if n > 0 {
+					has += fmt.Sprintf("%d arrays, ", n)
+				}
+				fmt.Fprintf(s.Out, "%s: ok, %s%d nodes\n", name, has, nodes)
 			}
 			if err := errors.Join(errs...); err != nil {
 				return &exitError{ExitUsage, err}
@@ -84,6 +90,11 @@ func loadLab(name string) (*labfile.Lab, error) {
 	for _, v := range vs {
 		if err := v.Config.Check(); err != nil {
 			return nil, fmt.Errorf("%s: vCenter %s: %w", name, v.Name, err)
+		}
+	}
+	if arrays, ok := lab.Storage(); ok {
+		if err := arrays.SAN.Check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return lab, nil

@@ -2,17 +2,16 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/labfile"
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
@@ -27,38 +26,65 @@ type serveFlags struct {
 	state      string
 	lab        string
 	verbose    int
+
+	backend     string
+	arrays      int
+	cspListen   string
+	wsapiListen string
 }
+
+// Backends that serve knows.
+const (
+	backendVSphere = "vsphere"
+	backendHPE     = "hpe"
+	backendAll     = "all"
+)
 
 func newServe(s Streams) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve the vCenter until a signal comes",
+		Short: "Serve the vCenter, or arrays, until a signal comes",
 		Long: `Serves a vCenter with Cloud Native Storage over HTTPS, on loopback unless told
-otherwise, until SIGINT or SIGTERM. Point your own driver or tool at it.
+otherwise, until SIGINT or SIGTERM. Point your own driver or tool at it. With
+--backend hpe (or all) it serves HPE arrays: a Container Storage Provider (CSP) and
+each array's REST API (WSAPI).
 
---env FILE is written, by rename, once the vCenter takes calls: CSILAB_VCENTER_URL
-(user and password in it, percent-encoded), CSILAB_DATACENTER, CSILAB_DATASTORE,
-CSILAB_DATASTORE2, CSILAB_RESOURCE_POOL, CSILAB_POLICY, and CSILAB_VSPHERE_CONF, the
-path of a ready csi-vsphere.conf.`,
+--env FILE is written, by rename, once they take calls. Of the vCenter:
+CSILAB_VCENTER_URL (user and password in it, percent-encoded), CSILAB_DATACENTER,
+CSILAB_DATASTORE, CSILAB_DATASTORE2, CSILAB_RESOURCE_POOL, CSILAB_POLICY, and
+CSILAB_VSPHERE_CONF, the path of a ready csi-vsphere.conf. Of the arrays:
+CSILAB_CSP_URL, CSILAB_WSAPI_URL (CSILAB_WSAPI2_URL of the second),
+CSILAB_ARRAY_USER, CSILAB_ARRAY_PASSWORD, CSILAB_CPG, and CSILAB_HPE_SECRET, the path
+of a ready Secret.`,
 		Example: `  csilab serve --env lab.env &
   . ./lab.env && govc about -u "$CSILAB_VCENTER_URL" -k
+  csilab serve --backend hpe --arrays 2 --env lab.env
   csilab serve --lab lab.yaml --env lab.env --state state`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.lab != "" {
-				if err := exclusive(cmd, "listen", "vcenter-version", "nodes", "zones", "datastores"); err != nil {
+				if err := exclusive(cmd, "listen", "vcenter-version", "nodes", "zones", "datastores", "backend", "arrays", "csp-listen", "wsapi-listen"); err != nil {
 					return err
 				}
 				if !cmd.Flags().Changed("seed") {
 					f.seed = 0 // the file's
 				}
 			}
+			for flag, backend := range map[string]string{"vcenter-version": backendVSphere, "datastores": backendVSphere, "arrays": backendHPE, "csp-listen": backendHPE, "wsapi-listen": backendHPE, "listen": backendVSphere} {
+				if f.lab == "" && cmd.Flags().Changed(flag) && f.backend != backend && f.backend != backendAll {
+					return exitf(ExitUsage, "--%s is for --backend %s or all", flag, backend)
+				}
+			}
 			return serve(cmd.Context(), s, f)
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "HOST:PORT; port 0 picks a free one")
+	fl.StringVar(&f.backend, "backend", backendVSphere, "what to serve: vsphere, hpe or all")
+	fl.IntVar(&f.arrays, "arrays", 1, "number of arrays, named array1, array2, … and paired for remote copy by twos (1 to 8)")
+	fl.StringVar(&f.cspListen, "csp-listen", "127.0.0.1:0", "HOST:PORT of the storage provider")
+	fl.StringVar(&f.wsapiListen, "wsapi-listen", "127.0.0.1:0", "HOST:PORT of the first array's REST API; the others are on free ports of 127.0.0.2 and so on")
+	fl.StringVar(&f.listen, "listen", "127.0.0.1:0", "HOST:PORT of the vCenter; port 0 picks a free one")
 	fl.StringVar(&f.version, "vcenter-version", "8.0.3", "version that the vCenter says it has")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all identities")
 	fl.StringVar(&f.env, "env", "", "write the environment of a client to this file")
@@ -87,16 +113,25 @@ func checkListen(flag, addr string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// plan makes the configurations of the vCenters from the lab file or the flags.
-func (f serveFlags) plan() ([]served, error) {
+// plan makes the configurations of the vCenters and arrays from the lab file or
+// the flags; without arrays, the second is nil.
+func (f serveFlags) plan() ([]served, *labfile.Storage, error) {
 	if f.lab != "" {
 		lab, err := loadLab(f.lab)
 		if err != nil {
-			return nil, &exitError{ExitUsage, err}
+			return nil, nil, &exitError{ExitUsage, err}
 		}
 		seed := f.seed
 		if seed == 0 {
 			seed = max(lab.Seed, 1)
+		}
+		var arrays *labfile.Storage
+		if a, ok := lab.Storage(); ok {
+			a.SAN.Seed = seed
+			arrays = &a
+			if len(lab.VCenters) == 0 {
+				return nil, arrays, nil
+			}
 		}
 		var plan []served
 		vs, places := lab.Configs()
@@ -108,18 +143,29 @@ func (f serveFlags) plan() ([]served, error) {
 			p.cfg.Seed = sim.SeedOf(seed, i, v.Name)
 			plan = append(plan, p)
 		}
-		return plan, nil
+		return plan, arrays, nil
+	}
+	var arrays *labfile.Storage
+	switch f.backend {
+	case backendVSphere:
+	case backendHPE, backendAll:
+		var err error
+		if arrays, err = f.planArrays(); err != nil || f.backend == backendHPE {
+			return nil, arrays, err
+		}
+	default:
+		return nil, nil, exitf(ExitUsage, "--backend %q: allowed are vsphere, hpe, all", f.backend)
 	}
 	if f.nodes < 0 || f.nodes > 64 {
-		return nil, exitf(ExitUsage, "--nodes %d: allowed are 0 to 64", f.nodes)
+		return nil, nil, exitf(ExitUsage, "--nodes %d: allowed are 0 to 64", f.nodes)
 	}
 	if _, _, err := checkListen("--listen", f.listen); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	cfg := vcenter.Config{Seed: f.seed, Version: f.version}
 	var err error
 	if cfg.Datastores, err = parseDatastores(f.datastores); err != nil {
-		return nil, &exitError{ExitUsage, err}
+		return nil, nil, &exitError{ExitUsage, err}
 	}
 	for i := range f.nodes {
 		n := vcenter.Node{Name: fmt.Sprintf("node-%d", i+1)}
@@ -128,17 +174,17 @@ func (f serveFlags) plan() ([]served, error) {
 		}
 		cfg.Nodes = append(cfg.Nodes, n)
 	}
-	return []served{{name: "vc-1", listen: f.listen, cfg: cfg}}, nil
+	return []served{{name: "vc-1", listen: f.listen, cfg: cfg}}, arrays, nil
 }
 
 func serve(ctx context.Context, s Streams, f serveFlags) error {
-	plan, err := f.plan()
+	plan, arrays, err := f.plan()
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	run, err := startServing(ctx, plan, f, logger(s.Err, f.verbose), stop)
+	run, err := startServing(ctx, plan, arrays, f, logger(s.Err, f.verbose), stop)
 	if err != nil {
 		return err
 	}
@@ -147,9 +193,13 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 		if err := run.writeEnv(f.env); err != nil {
 			return exitf(codeOfFile(err), "--env %q: %w", f.env, err)
 		}
-		// The files hold passwords, and are true only while the vCenters serve.
+		// The files hold passwords, and are true only while all that serves.
 		defer os.Remove(f.env)
-		defer os.Remove(filepath.Join(filepath.Dir(f.env), "csi-vsphere.conf"))
+		defer func() {
+			for _, path := range run.beside {
+				os.Remove(path)
+			}
+		}()
 	}
 	for i, v := range run.vcenters {
 		u := v.URL()
@@ -160,12 +210,12 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 		}
 		fmt.Fprintf(s.Out, "csilab: "+name+"vCenter %s at %s, datacenter %s, datastores %s\n", v.Version(), u, strings.Join(v.Datacenters(), ", "), strings.Join(v.DatastoreNames(), ", "))
 	}
+	run.tellArrays(s.Out)
 	if f.env != "" {
 		fmt.Fprintf(s.Out, "csilab: environment in %s\n", f.env)
 	}
 	<-ctx.Done()
-	var lost *vcenter.StateError
-	if errors.As(context.Cause(ctx), &lost) {
+	if lost := context.Cause(ctx); ofState(lost) {
 		return exitf(ExitEnvironment, "--state: %w", lost)
 	}
 	fmt.Fprintln(s.Out, "csilab: stopped")

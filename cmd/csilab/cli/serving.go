@@ -14,8 +14,12 @@ import (
 	"time"
 
 	"github.com/csilab/csilab/sim/control"
+	"github.com/csilab/csilab/sim/csp"
 	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/envfile"
+	"github.com/csilab/csilab/sim/labfile"
 	"github.com/csilab/csilab/sim/lockfile"
+	"github.com/csilab/csilab/sim/san"
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
@@ -30,7 +34,11 @@ type served struct {
 type serving struct {
 	names    []string
 	vcenters []*vcenter.VCenter
-	control  string // URL of the control API
+	storage  *labfile.Storage // nil: no arrays
+	san      *san.SAN
+	csp      *csp.Server
+	beside   []string // files that are written beside the environment
+	control  string   // URL of the control API
 	token    string
 	closers  []func()
 }
@@ -45,20 +53,26 @@ func (r *serving) close() {
 // codeOfFile tells a path that can't be, which is the user's, from a disk that
 // is full, read-only or not ours, which is the machine's.
 func codeOfFile(err error) int {
-	var state *vcenter.StateError
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO), errors.Is(err, fs.ErrPermission):
 		return ExitEnvironment
-	case errors.As(err, &state):
+	case ofState(err):
 		return ExitEnvironment
 	}
 	return ExitUsage
 }
 
-// startServing starts the vCenters. Each has its state in f.state, below its
-// name where there are several; fail is called when that can't be written any
+// ofState tells errors of state directories.
+func ofState(err error) bool {
+	var v *vcenter.StateError
+	var s *san.StateError
+	return errors.As(err, &v) || errors.As(err, &s)
+}
+
+// startServing starts the vCenters, and the arrays where there are any. Each has its state in f.state, below its
+// name where there are several, arrays below "arrays"; fail is called when that can't be written any
 // longer. Errors carry their exit code.
-func startServing(ctx context.Context, plan []served, f serveFlags, log *slog.Logger, fail func(error)) (_ *serving, err error) {
+func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f serveFlags, log *slog.Logger, fail func(error)) (_ *serving, err error) {
 	r := &serving{}
 	defer func() {
 		if err != nil {
@@ -110,6 +124,11 @@ func startServing(ctx context.Context, plan []served, f serveFlags, log *slog.Lo
 		r.closers = append(r.closers, v.Close)
 		r.names, r.vcenters = append(r.names, p.name), append(r.vcenters, v)
 	}
+	if arrays != nil {
+		if err := r.startArrays(ctx, *arrays, stateDir, log, fail); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.startControl(log); err != nil {
 		return nil, err
 	}
@@ -153,7 +172,7 @@ func (r *serving) startControl(log *slog.Logger) error {
 	for i, v := range r.vcenters {
 		sources = append(sources, control.Source{Name: r.names[i], VCenter: v})
 	}
-	s := &http.Server{Handler: control.Handler(r.token, sources), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	s := &http.Server{Handler: control.Handler(r.token, sources, r.san), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -168,6 +187,24 @@ func (r *serving) startControl(log *slog.Logger) error {
 // clusterID is the driver's cluster-id in the configuration that is written.
 const clusterID = "csilab"
 
+// writeEnv writes the environment of a client, and what is ready for a driver
+// beside it.
 func (r *serving) writeEnv(path string) error {
-	return vcenter.WriteEnv(path, clusterID, r.names, r.vcenters, [][2]string{{envControlURL, r.control}, {envControlToken, r.token}})
+	var env [][2]string
+	if len(r.vcenters) > 0 {
+		r.beside = append(r.beside, filepath.Join(filepath.Dir(path), "csi-vsphere.conf"))
+		e, err := vcenter.Env(path, clusterID, r.names, r.vcenters)
+		if err != nil {
+			return err
+		}
+		env = append(env, e...)
+	}
+	if r.san != nil {
+		e, err := r.arraysEnv(path)
+		if err != nil {
+			return err
+		}
+		env = append(env, e...)
+	}
+	return envfile.Write(path, append(env, [2]string{envControlURL, r.control}, [2]string{envControlToken, r.token}))
 }
