@@ -1,6 +1,7 @@
 package hpe_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -210,10 +211,17 @@ type rig struct {
 
 func newRig(t *testing.T, change ...func(*hpe.Options)) *rig {
 	t.Helper()
-	r := &rig{stub: newStub(), cluster: &kube.Memory{}, records: record.NewMemory()}
-	web := httptest.NewServer(r.stub)
+	stub := newStub()
+	web := httptest.NewServer(stub)
 	t.Cleanup(web.Close)
 	u, _ := url.Parse(web.URL)
+	return newRigAt(t, stub, u, change...)
+}
+
+// newRigAt is a rig for a provider somewhere.
+func newRigAt(t *testing.T, stub *stub, u *url.URL, change ...func(*hpe.Options)) *rig {
+	t.Helper()
+	r := &rig{stub: stub, cluster: &kube.Memory{}, records: record.NewMemory()}
 	r.secrets = map[string]string{"serviceName": u.Hostname(), "servicePort": u.Port(), "backend": "192.0.2.9", "username": "3paradm", "password": "3pardata"}
 	opt := hpe.Options{Records: r.records, Config: hpe.Config{Pause: time.Millisecond}}
 	for _, f := range change {
@@ -226,7 +234,7 @@ func newRig(t *testing.T, change ...func(*hpe.Options)) *rig {
 	if r.backend, err = hpe.New(opt); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.backend.Close(t.Context()) })
+	t.Cleanup(func() { r.backend.Close(context.Background()) })
 	r.ControllerServer = controller.New(controller.Config{Backend: r.backend, MinBytes: hpe.MinBytes, MaxBytes: hpe.MaxBytes, FSTypes: hpe.FSTypes})
 	return r
 }
