@@ -263,6 +263,9 @@ func (d *Driver) Run(ctx context.Context) (err error) {
 			cfg.MinBytes, cfg.MaxBytes, cfg.FSTypes = hpe.MinBytes, hpe.MaxBytes, hpe.FSTypes
 		}
 		csi.RegisterControllerServer(srv, controller.New(cfg))
+		if g, ok := b.(controller.Grouper); ok {
+			csi.RegisterGroupControllerServer(srv, controller.NewGroups(g))
+		}
 	}
 	if d.cfg.Mode != Controller {
 		n, err := d.node()
@@ -271,7 +274,7 @@ func (d *Driver) Run(ctx context.Context) (err error) {
 		}
 		csi.RegisterNodeServer(srv, n)
 	}
-	id, err := identity.New(identity.Config{Name: Name(d.cfg.Backend), Version: d.cfg.Version, Probe: probe, Log: d.log})
+	id, err := identity.New(identity.Config{Name: Name(d.cfg.Backend), Version: d.cfg.Version, Groups: d.cfg.Backend == HPE, Probe: probe, Log: d.log})
 	if err != nil {
 		return err
 	}

@@ -451,7 +451,9 @@ func TestHPEController(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
 	<-d.Ready()
-	cc := connect(t, func(ctx context.Context, _ string) (net.Conn, error) { return mem.DialContext(ctx, "unix", "/csi.sock") })
+	cc := connect(t, func(ctx context.Context, _ string) (net.Conn, error) {
+		return mem.DialContext(ctx, "unix", "/csi.sock")
+	})
 	if p, err := csi.NewIdentityClient(cc).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{}); err != nil || p.GetName() != "csi.hpe.com" {
 		t.Errorf("%v, %v", p, err)
 	}

@@ -186,7 +186,7 @@ func (b *Backend) DeleteVolume(ctx context.Context, id string) error {
 	v, err := s.Volume(ctx, id)
 	switch {
 	case csp.StatusOf(err) == http.StatusNotFound:
-		return b.forgetNodes(ctx, id)
+		return b.deleted(ctx, s, id)
 	case err != nil:
 		return fail(ctx, err, nil, "volume %s", id)
 	case v.Published:
@@ -201,10 +201,13 @@ func (b *Backend) DeleteVolume(ctx context.Context, id string) error {
 			return err
 		}
 	}
+	if err := b.leaving(ctx, id, v.Group); err != nil {
+		return err
+	}
 	if err := s.DeleteVolume(ctx, id); err != nil {
 		return fail(ctx, err, kinds{http.StatusBadRequest: controller.InUse}, "volume %s", id)
 	}
-	return b.forgetNodes(ctx, id)
+	return b.deleted(ctx, s, id)
 }
 
 // Volume implements controller.Backend.

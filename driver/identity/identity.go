@@ -16,6 +16,8 @@ import (
 type Config struct {
 	Name    string // of the driver; required
 	Version string // required
+	// Groups: the plugin has the GroupController service.
+	Groups bool
 	// Probe says what keeps the plugin from being ready; nil: it always is.
 	Probe func(ctx context.Context) error
 	Log   *slog.Logger // nil discards
@@ -55,11 +57,15 @@ func (s *Service) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilit
 	service := func(t csi.PluginCapability_Service_Type) *csi.PluginCapability {
 		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
 	}
-	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
+	caps := []*csi.PluginCapability{
 		service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
 		service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
 		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}},
-	}}, nil
+	}
+	if s.cfg.Groups {
+		caps = append(caps, service(csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE))
+	}
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: caps}, nil
 }
 
 // Probe implements csi.IdentityServer. A plugin that isn't ready yet answers so;
