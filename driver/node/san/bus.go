@@ -15,6 +15,7 @@ const (
 	sysBlock    = "/sys/block"
 	sysSCSIHost = "/sys/class/scsi_host"
 	sysFCHost   = "/sys/class/fc_host"
+	sysFCPort   = "/sys/class/fc_remote_ports"
 	sysSession  = "/sys/class/iscsi_session"
 )
 
@@ -155,7 +156,7 @@ func (s *SAN) disk(name string, targets map[string]string) (disk, error) {
 			case strings.HasPrefix(e, "session"):
 				d.target = s.iscsiName(e)
 			case strings.HasPrefix(e, "rport-"):
-				d.target = wwpn(s.line("/sys/class/fc_remote_ports", e, "port_name"))
+				d.target = wwpn(s.line(sysFCPort, e, "port_name"))
 			}
 		}
 	}
@@ -257,49 +258,93 @@ func (s *SAN) remove(name, why string) error {
 	return nil
 }
 
-// scan looks for the volume's logical units at the adapters that lead to it: of
-// the sessions to its targets, or of FC ports that are up.
+// scan looks for the volume's logical units where they can be: behind sessions to
+// its targets, or behind FC ports of its arrays.
+//
+// Unverified: what the provider of an array calls the targets of an FC volume.
+// Where it isn't the WWPNs of ports, all ports are asked.
 func (s *SAN) scan(e export) error {
+	places, err := s.places(e)
+	if err != nil {
+		return err
+	}
 	var errs []error
-	one := func(host string, lun int) {
+	for _, p := range places {
+		f := path.Join(sysSCSIHost, p.host, "scan")
+		if err := s.host.WriteFile(f, []byte("- "+p.target+" "+strconv.Itoa(p.lun)), 0o200); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("scan of %s: %w", p.host, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// place is where a scan looks.
+type place struct {
+	host   string
+	target string // number of the SCSI target, "-" for all
+	lun    int
+}
+
+func (s *SAN) places(e export) ([]place, error) {
+	var out []place
+	add := func(host, target string, lun int) {
 		numbers := []int{lun}
 		if lun >= 256 {
 			numbers = append(numbers, lun+flat)
 		}
 		for _, n := range numbers {
-			f := path.Join(sysSCSIHost, host, "scan")
-			if err := s.host.WriteFile(f, fmt.Appendf(nil, "- - %d", n), 0o200); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, fmt.Errorf("scan of %s: %w", host, err))
+			if p := (place{host, target, n}); !slices.Contains(out, p) {
+				out = append(out, p)
 			}
 		}
 	}
-	if e.protocol == fc {
-		hosts, err := s.names(sysFCHost, "host")
+	if e.protocol == iSCSI {
+		targets, err := s.targetsByHost()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, h := range hosts {
-			if st := s.line(sysFCHost, h, "port_state"); st != "" && !strings.EqualFold(st, "Online") {
+		for _, h := range sorted(targets) {
+			for _, a := range e.arrays {
+				if slices.Contains(a.targets, targets[h]) {
+					add(h, "-", a.lun)
+				}
+			}
+		}
+		return out, nil
+	}
+	ports, err := s.names(sysFCPort, "rport-")
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := s.names(sysFCHost, "host")
+	if err != nil {
+		return nil, err
+	}
+	hosts = slices.DeleteFunc(hosts, func(h string) bool {
+		st := s.line(sysFCHost, h, "port_state")
+		return st != "" && !strings.EqualFold(st, "Online")
+	})
+	for _, a := range e.arrays {
+		known := false
+		for _, p := range ports {
+			// rport-7:0-1 is a port that host7 sees.
+			number, _, _ := strings.Cut(strings.TrimPrefix(p, "rport-"), ":")
+			id := s.line(sysFCPort, p, "scsi_target_id")
+			if !slices.Contains(a.targets, wwpn(s.line(sysFCPort, p, "port_name"))) || id == "" || id == "-1" {
 				continue
 			}
-			for _, lun := range e.luns() {
-				one(h, lun)
+			known = true
+			if h := "host" + number; slices.Contains(hosts, h) {
+				add(h, id, a.lun)
 			}
 		}
-		return errors.Join(errs...)
-	}
-	targets, err := s.targetsByHost()
-	if err != nil {
-		return err
-	}
-	for _, h := range sorted(targets) {
-		for _, a := range e.arrays {
-			if slices.Contains(a.targets, targets[h]) {
-				one(h, a.lun)
+		if !known {
+			for _, h := range hosts {
+				add(h, "-", a.lun)
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return out, nil
 }
 
 func (e export) luns() []int {

@@ -184,12 +184,7 @@ func (r *rig) reset() {
 		r.must(r.array(1).RemoveVLUN(x.Volume, x.Host))
 	}
 	wipe(r)
-	for _, args := range [][]string{{"-m", "node", "--logout"}, {"-m", "node", "--op", "delete"}} {
-		_, _ = r.host.Exec().Command("iscsiadm", args...).CombinedOutput() // nothing to do
-	}
-	if n := r.entries("/sys/class/iscsi_session", "session"); len(n) > 0 {
-		r.t.Fatalf("sessions are left: %v", n)
-	}
+	r.logout()
 }
 
 // quiet is a test whose log isn't printed unless it says so itself.

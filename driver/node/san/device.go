@@ -31,7 +31,7 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 			return "", err
 		}
 	}
-	if err := s.hold(v.ID, e); err != nil {
+	if err := s.note(ctx, v.ID, e); err != nil {
 		return "", err
 	}
 	if err := s.clean(ctx, e, true); err != nil {
@@ -43,9 +43,19 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 	}
 	dev, err := s.await(ctx, e, c)
 	if err != nil {
-		s.tidy(e, before)
+		s.tidy(context.WithoutCancel(ctx), e, before)
 	}
 	return dev, err
+}
+
+// note holds the volume, while nobody decides whose paths may go.
+func (s *SAN) note(ctx context.Context, volume string, e export) error {
+	give, err := s.take(ctx)
+	if err != nil {
+		return s.late(ctx, err)
+	}
+	defer give()
+	return s.hold(volume, e)
 }
 
 // await logs in, scans, and waits for the map.
@@ -96,7 +106,12 @@ func (s *SAN) late(ctx context.Context, err error) error {
 // tidy deletes what scans for a volume that isn't there have found in its place:
 // paths of other volumes, which nobody would ever take off the node. Those of
 // volumes that are held stay.
-func (s *SAN) tidy(e export, before bus) {
+func (s *SAN) tidy(ctx context.Context, e export, before bus) {
+	give, err := s.take(ctx)
+	if err != nil {
+		return
+	}
+	defer give()
 	b, err := s.look()
 	if err != nil {
 		s.log.Warn("paths of other volumes may stay", "err", err)
@@ -129,7 +144,7 @@ func (s *SAN) tidy(e export, before bus) {
 func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
 	give, err := s.take(ctx)
 	if err != nil {
-		return err
+		return s.late(ctx, err)
 	}
 	defer give()
 	b, err := s.look()

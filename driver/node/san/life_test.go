@@ -2,6 +2,7 @@ package san_test
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -272,6 +273,61 @@ func TestNodeInfo(t *testing.T) {
 			}
 			if info.MaxVolumesPerNode != 100 || !strings.Contains(info.NodeId, want) || len(info.NodeId) > 256 {
 				t.Errorf("%v", info)
+			}
+		}
+	})
+}
+
+// A target per volume is left with the volume.
+func TestTargetOfAVolume(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, "iscsi", 1)
+		r.create(vol, 1024)
+		r.export(vol)
+		for scope, left := range map[string]bool{"volume": false, "group": true} {
+			r.contexts[vol]["targetScope"] = scope
+			r.must(r.stage(r.Service, vol, filesystem("xfs")))
+			r.must(r.unstage(r.service(r.host), vol))
+			if n := len(r.entries("/sys/class/iscsi_session", "session")); n > 0 != left {
+				t.Errorf("scope %s: %d sessions are left", scope, n)
+			}
+			r.clean()
+		}
+	})
+}
+
+// Errors that only a repair can mend are mended where the class says so.
+func TestRepair(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for kind, command := range map[string]string{"ext4": "e2fsck -f -y /dev/mapper/mpatha", "xfs": "xfs_repair /dev/mapper/mpatha"} {
+			r := newRig(t, "fc", 1)
+			r.create(vol, 1024)
+			r.export(vol)
+			c := filesystem(kind)
+			r.must(r.stage(r.Service, vol, c))
+			r.write(stagingOf(vol)+"/data", strings.Repeat("hello", 2000))
+			r.must(r.unstage(r.Service, vol))
+			// Within the superblock, past the magic.
+			at := int64(len(r.begins(vol, 4096)) - 1)
+			for _, v := range r.array(1).Volumes() {
+				img, err := r.fabric.For("beside", scsi.Adapters{}).Open(v.Image)
+				r.must(err)
+				b := make([]byte, 1)
+				_, err = img.ReadAt(b, at)
+				r.must(err)
+				_, err = img.WriteAt([]byte{b[0] ^ 0x10}, at)
+				r.must(err)
+				r.must(img.Close())
+			}
+			for _, repair := range []bool{false, true} {
+				h := &steps{Memory: r.host}
+				r.context = map[string]string{"fsRepair": fmt.Sprint(repair)}
+				// Nodes in memory find damage and mend none.
+				r.code(r.stage(r.service(h), vol, c), codes.Internal)
+				if got := slices.Contains(h.log, command); got != repair {
+					t.Errorf("%s, repair=%t: ran %v", kind, repair, h.log)
+				}
+				r.clean()
 			}
 		}
 	})

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -49,6 +51,7 @@ type rig struct {
 	protocol string
 	host     *host.Memory
 	adapters scsi.Adapters
+	client   *http.Client
 	// staged are what the calls below carry.
 	contexts map[string]map[string]string
 	context  map[string]string // volume_context
@@ -96,6 +99,7 @@ func newRig(t testing.TB, protocol string, arrays int) *rig {
 		r.change(a, func(now time.Time) error { _, err := a.Core().CreateHost(now, h); return err })
 	}
 	r.host = host.NewMemory(host.MemoryConfig{Name: "worker-1", Seed: 7, SAN: f.For("worker-1", r.adapters), Adapters: r.adapters})
+	r.client = &http.Client{Transport: &http.Transport{DialContext: net.DialContext, DisableKeepAlives: true}}
 	r.close = func() { r.host.Close(); f.Close(); cfg.Store.Close() }
 	t.Cleanup(r.close)
 	r.Service = r.service(r.host)
@@ -140,7 +144,7 @@ func (r *rig) change(a *fabric.Array, f func(now time.Time) error) {
 func (r *rig) create(name string, sizeMiB int64) {
 	r.t.Helper()
 	a := r.array(1)
-	s := array.VolumeSpec{Name: vv(name), CPG: fabric.DefaultCPG, SizeMiB: sizeMiB}
+	s := array.VolumeSpec{Name: vv(name), CPG: fabric.DefaultCPG, SnapCPG: fabric.DefaultCPG, SizeMiB: sizeMiB}
 	r.must(a.Change(func(now time.Time) ([]array.ContentOp, error) {
 		p, err := a.Core().PlanCreateVolume(s)
 		if err != nil {
@@ -392,4 +396,24 @@ func (r *rig) peer(lun int) string {
 	b, err := json.Marshal(map[string][]details{"PeerArrayDetails": {{lun, strings.Split(names, ","), strings.Split(ips, ",")}}})
 	r.must(err)
 	return string(b)
+}
+
+// wsapi sends a request to an array as its administrator does.
+func (r *rig) wsapi(a *fabric.Array, method, path, body string) {
+	r.t.Helper()
+	var key struct{ Key string }
+	for _, req := range [][3]string{{"POST", "/credentials", `{"user":"3paradm","password":"3pardata"}`}, {method, path, body}} {
+		q, err := http.NewRequest(req[0], a.URL()+"/api/v1"+req[1], strings.NewReader(req[2]))
+		r.must(err)
+		q.Header.Set("X-Hp3Par-Wsapi-Sessionkey", key.Key)
+		resp, err := r.client.Do(q)
+		r.must(err)
+		b, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		r.must(err)
+		if resp.StatusCode > 299 {
+			r.t.Fatalf("%s %s: %d %s", req[0], req[1], resp.StatusCode, b)
+		}
+		_ = json.Unmarshal(b, &key)
+	}
 }
