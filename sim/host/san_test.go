@@ -43,8 +43,19 @@ func newSANHost(t testing.TB, kind, name, dir string, san host.SAN, a host.Adapt
 	return nil
 }
 
-// node makes a node with an adapter, logged in to all ports.
+// node makes a node that is logged in to all ports.
 func (w *sanWorld) node(t testing.TB) sanNode {
+	t.Helper()
+	n := w.connect(t)
+	if w.protocol == host.ISCSI {
+		n.run(t, 0, "iscsiadm", "-m", "discovery", "-t", "st", "-p", "10.0.0.1")
+		n.run(t, 0, "iscsiadm", "-m", "node", "--login")
+	}
+	return n
+}
+
+// connect makes a node with an adapter.
+func (w *sanWorld) connect(t testing.TB) sanNode {
 	t.Helper()
 	w.n++
 	name := fmt.Sprintf("node-%d", w.n)
@@ -63,10 +74,6 @@ func (w *sanWorld) node(t testing.TB) sanNode {
 			t.Errorf("%d log-ins are left", l)
 		}
 	})
-	if w.protocol == host.ISCSI {
-		n.run(t, 0, "iscsiadm", "-m", "discovery", "-t", "st", "-p", "10.0.0.1")
-		n.run(t, 0, "iscsiadm", "-m", "node", "--login")
-	}
 	return n
 }
 

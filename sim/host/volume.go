@@ -79,6 +79,10 @@ func (v *volume) writeAt(n *inode, off int64, b []byte) error {
 			copy(p, old)
 		} else if at, ok := n.blocks[blk]; ok {
 			if err := v.dev.read(p, at*blockSize); err != nil {
+				if v.dev.flush() != nil {
+					// The whole disk fails: so does the journal soon after.
+					v.abort()
+				}
 				return err
 			}
 		}
