@@ -54,13 +54,15 @@ func init() {
 		},
 	})
 	register(Scenario{
-		Name:          "provider-restarted",
-		Text:          "the storage provider is killed in the middle of each operation: its tokens are gone, what it knows is on the array, and nothing is done twice",
-		Labels:        []string{"session", "crash", "fault"},
-		Backends:      onArray,
-		Flow:          providerRestarted,
-		Mutation:      "a provisioner that gives each attempt a new name, so that a retry can't find what the dead provider created",
-		MutateOptions: newNames,
+		Name:     "provider-restarted",
+		Text:     "the storage provider is killed in the middle of each operation: its tokens are gone, what it knows is on the array, and nothing is done twice",
+		Labels:   []string{"session", "crash", "fault"},
+		Backends: onArray,
+		Flow:     providerRestarted,
+		Mutation: "a storage provider that answers OK to an unpublish and leaves the exports",
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "unpublish lies", Hop: ledger.CSP, Op: l.Operations().Detach, Do: fault.Skip()})
+		},
 	})
 	register(Scenario{
 		Name:          "clone-while-copied",

@@ -25,6 +25,8 @@ type Scenario struct {
 	Options func(*sim.Options)
 	// Replay is how the command line selects it; "" is by its name.
 	Replay string
+	// NotReady says that the flow itself waits for what it needs of its nodes.
+	NotReady bool
 	// NoClasses leaves out the classes of fixtures/manifests/classes.yaml.
 	NoClasses bool
 	// Flow does the steps. It returns the first thing that is not as it must be.

@@ -25,12 +25,19 @@ func TestMain(m *testing.M) { simtest.Main(m) }
 func TestScenarios(t *testing.T) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	suite, reporter := ginkgo.GinkgoConfiguration()
-	stop := scenarios.Specs(scenarios.Config{
-		Options: sim.Options{Host: "memory", Settle: slow * 45 * time.Second}, Timeout: limit,
-		Parallel: max(2, 4/slow) * runtime.GOMAXPROCS(0), Keep: ledgers,
-		SweepEvery: sweepEvery,
-		Label:      func(labels []string) bool { return !testing.Short() || !has(labels, "sweep") },
-	})
+	var cfgs []scenarios.Config
+	for _, o := range []sim.Options{{Backend: sim.VSphere}, {Backend: sim.HPE, Protocol: "iscsi"}, {Backend: sim.HPE, Protocol: "fc"}} {
+		o.Host, o.Settle = "memory", slow*45*time.Second
+		cfgs = append(cfgs, scenarios.Config{
+			Options: o, Timeout: limit, Parallel: max(2, 4/slow) * runtime.GOMAXPROCS(0), Keep: ledgers,
+			SweepEvery: sweepEvery,
+			// Sweeps over FC make the calls that those over iSCSI make, but for iscsiadm.
+			Label: func(labels []string) bool {
+				return (!testing.Short() && o.Protocol != "fc") || !has(labels, "sweep")
+			},
+		})
+	}
+	stop := scenarios.Specs(cfgs...)
 	defer stop()
 	ginkgo.RunSpecs(t, "csilab", suite, reporter)
 }

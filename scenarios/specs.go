@@ -105,10 +105,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 			if what == "" {
 				what = fmt.Sprintf("--focus '^%s$'", s.Name)
 			}
-			res.Replay = fmt.Sprintf("go run ./cmd/csilab run %s --host %s --timers %s --seed %d", what, opts.Host, opts.Timers, opts.Seed)
-			if opts.Backend != sim.VSphere {
-				res.Replay += " --backend " + opts.System()
-			}
+			res.Replay = fmt.Sprintf("go run ./cmd/csilab run --backend %s %s --host %s --timers %s --seed %d", opts.System(), what, opts.Host, opts.Timers, opts.Seed)
 			if cfg.Lab != "" {
 				res.Replay += " --lab " + cfg.Lab
 			} else if n := cfg.Options.Nodes; n > 2 {
@@ -154,8 +151,10 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 		return res
 	}
 	err = func() error {
-		if err := lab.NodesReady(ctx); err != nil {
-			return err
+		if !s.NotReady {
+			if err := lab.NodesReady(ctx); err != nil {
+				return err
+			}
 		}
 		if !s.NoClasses {
 			if err := lab.Apply(ctx, lab.Classes()); err != nil {
@@ -179,7 +178,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 	}
 	res.Class, res.Reason = classify(outer, err)
 	if res.Class != Passed && res.Class != Skipped && res.Class != Interrupted && cfg.Keep != "" {
-		if f, lerr := lab.WriteLedger(cfg.Keep, s.Name); lerr == nil {
+		if f, lerr := lab.WriteLedger(cfg.Keep, opts.System()+"."+s.Name); lerr == nil {
 			res.Ledger = f
 		}
 	}

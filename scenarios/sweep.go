@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
 )
@@ -70,6 +71,48 @@ func init() {
 			})
 		},
 		Mutation:      "a provisioner that gives each attempt a new name, so that a retry can't find what the dead driver created",
+		MutateOptions: newNames,
+	})
+	register(Scenario{
+		Name:     "provider-crashed-at-every-call",
+		Text:     "the storage provider is killed before and after each call that it gets, and after each call that it makes to the array; the life goes on",
+		Labels:   []string{"fault", "sweep", "crash"},
+		Backends: onArray,
+		Sweep: func(ctx context.Context, opts sim.Options, rep Report) error {
+			return sweep(ctx, opts, rep, sweepPlan{
+				calls: func(e ledger.Entry) bool {
+					return e.Hop == ledger.CSP || e.Hop == ledger.WSAPI && e.Component == "csp"
+				},
+				phases: func(e ledger.Entry) []fault.Phase {
+					if e.Hop == ledger.CSP && !strings.HasPrefix(e.Op, "GET ") {
+						return []fault.Phase{fault.Before, fault.After}
+					}
+					return after
+				},
+				action: func(ledger.Entry) fault.Action { return fault.Crash("csp") },
+			})
+		},
+		Mutation:      "a driver that asks for another volume with each attempt",
+		MutateOptions: newNames,
+	})
+	register(Scenario{
+		Name:     "array-refuses-every-call",
+		Text:     "the array is too busy for each call of a life once (503, code 270), and once its session is gone (403, code 6)",
+		Labels:   []string{"fault", "sweep", "busy", "session"},
+		Backends: onArray,
+		Sweep: func(ctx context.Context, opts sim.Options, rep Report) error {
+			return sweep(ctx, opts, rep, sweepPlan{
+				calls:  func(e ledger.Entry) bool { return e.Hop == ledger.WSAPI },
+				phases: func(ledger.Entry) []fault.Phase { return []fault.Phase{fault.Before} },
+				action: func(e ledger.Entry) fault.Action {
+					if e.Seq%2 == 0 {
+						return busy
+					}
+					return fault.Error(&array.Error{Kind: array.SessionKey, Reason: "invalid session key"})
+				},
+			})
+		},
+		Mutation:      "a provisioner that gives each attempt a new name",
 		MutateOptions: newNames,
 	})
 	register(Scenario{
@@ -159,7 +202,7 @@ func sweep(ctx context.Context, opts sim.Options, rep Report, plan sweepPlan) er
 		opts sim.Options
 		side func(ledger.Entry) bool
 	}{
-		{"control plane and vCenter (memory hosts)", memory, func(e ledger.Entry) bool { return !onNode(e) }},
+		{"control plane and backend (memory hosts)", memory, func(e ledger.Entry) bool { return !onNode(e) }},
 		{"nodes (" + opts.Host + " hosts)", opts, onNode},
 	}
 	var g errgroup.Group

@@ -124,3 +124,38 @@ func (l *Lab) Expects(pvc string, files map[string]string) {
 		have[strings.TrimPrefix(name, "/")] = []byte(content)
 	}
 }
+
+// FailBack gives the groups that an array holds in the wrong direction their
+// natural one again, once they are up to date.
+func (l *Lab) FailBack(ctx context.Context, name string) error {
+	b, err := l.onArrays()
+	if err != nil {
+		return err
+	}
+	a, ok := b.san.Array(name)
+	if !ok {
+		return fmt.Errorf("no array %q", name)
+	}
+	return l.poll(ctx, "the groups of "+name+" have their natural direction", func() (string, bool) {
+		err := a.Change(func(now time.Time) ([]array.ContentOp, error) {
+			var ops []array.ContentOp
+			for _, g := range a.Core().Groups() {
+				if g.Role != array.Primary || !g.Reversed {
+					continue
+				}
+				more, err := a.Core().RestoreGroup(now, g.Name)
+				ops = append(ops, more...)
+				if err != nil {
+					return ops, err
+				}
+			}
+			return ops, nil
+		})
+		return fmt.Sprint(err), err == nil
+	})
+}
+
+// Until waits until something is so.
+func (l *Lab) Until(ctx context.Context, what string, f func() bool) error {
+	return l.poll(ctx, what, func() (string, bool) { return "it is not so", f() })
+}

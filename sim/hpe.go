@@ -121,6 +121,9 @@ func (b *hpe) spawnProvider() (*incarnation, error) {
 	for _, a := range b.san.Arrays() {
 		cfg.Arrays = append(cfg.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{a.Name()}})
 	}
+	if arrays := b.san.Arrays(); len(arrays) > 1 {
+		cfg.ReplicationDevices = map[string]csp.ReplicationDevice{"pair": {TargetName: arrays[1].Name(), TargetCPG: san.DefaultCPG, TargetSnapCPG: san.DefaultSnapCPG}}
+	}
 	s, err := csp.New(l.ctx, cfg)
 	if err != nil {
 		ln.Close()
@@ -196,17 +199,38 @@ func (b *hpe) known(v array.Volume) (id string, ours bool) {
 	return v.Name, false
 }
 
+// records are the ids that the storage provider gave, by WWN: of a replicated
+// volume one side has it.
+func (b *hpe) records() map[string]string {
+	out := map[string]string{}
+	for _, a := range b.san.Arrays() {
+		a.Look(func(core *array.Array) {
+			for _, v := range core.Volumes() {
+				if id, ok := csp.IDOf(v.Name, v.Comment); ok {
+					out[v.WWN] = id
+				}
+			}
+		})
+	}
+	return out
+}
+
 // isSnapshot tells the snapshots of the driver from volumes.
 func isSnapshot(v array.Volume) bool { return csp.IsSnapshot(v.Comment) }
 
 func (b *hpe) volumes() (out []volume) {
+	records := b.records()
 	for _, a := range b.san.Arrays() {
 		for _, v := range append(a.Volumes(), a.Snapshots()...) {
 			if isSnapshot(v) {
 				continue
 			}
 			x := volume{bytes: v.SizeMiB << 20}
-			x.id, x.ours = b.known(v)
+			if id := records[v.WWN]; id != "" {
+				x.id, x.ours = id, true
+			} else {
+				x.id, x.ours = b.known(v)
+			}
 			x.name = x.id
 			// The two sides of a replicated volume are one.
 			if !slices.ContainsFunc(out, func(o volume) bool { return o.id == x.id }) {
@@ -237,24 +261,23 @@ func (b *hpe) snapshots() (out []snapshot) {
 	return out
 }
 
-// nodeOf is the node that an array's host stands for.
-func (b *hpe) nodeOf(h array.Host) string {
+// nodeOf is the node that an array's host stands for: the one with its
+// initiators, and the one of its name where several have them.
+func (b *hpe) nodeOf(h array.Host) (name string) {
 	for _, m := range b.nodes {
-		for _, n := range h.ISCSINames {
-			if strings.EqualFold(n, m.adapters.IQN) {
-				return m.name
-			}
-		}
-		for _, w := range h.FCWWNs {
-			if slices.ContainsFunc(m.adapters.WWPNs, func(p string) bool { return strings.EqualFold(p, w) }) {
-				return m.name
-			}
+		has := slices.ContainsFunc(h.ISCSINames, func(n string) bool { return strings.EqualFold(n, m.adapters.IQN) }) ||
+			slices.ContainsFunc(h.FCWWNs, func(w string) bool {
+				return slices.ContainsFunc(m.adapters.WWPNs, func(p string) bool { return strings.EqualFold(p, w) })
+			})
+		if has && (name == "" || strings.HasSuffix(h.Name, m.name)) {
+			name = m.name
 		}
 	}
-	return ""
+	return name
 }
 
 func (b *hpe) exports() (out []invariant.Export) {
+	records := b.records()
 	for _, a := range b.san.Arrays() {
 		a.Look(func(core *array.Array) {
 			hosts := map[string]string{}
@@ -268,7 +291,9 @@ func (b *hpe) exports() (out []invariant.Export) {
 					continue
 				}
 				e := invariant.Export{Node: node, Serial: strings.ToLower(x.WWN)}
-				e.VolumeID, _ = b.known(v)
+				if e.VolumeID = records[v.WWN]; e.VolumeID == "" {
+					e.VolumeID, _ = b.known(v)
+				}
 				if !slices.Contains(out, e) { // one for each port and array
 					out = append(out, e)
 				}

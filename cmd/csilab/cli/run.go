@@ -21,6 +21,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 	"github.com/spf13/cobra"
 
+	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/scenarios"
 	"github.com/csilab/csilab/sim"
 )
@@ -41,7 +42,7 @@ type runFlags struct {
 	timeout time.Duration
 	mutate  bool
 	verbose int
-	given   func(flag string) bool // with a lab file: whether a flag was given
+	given   func(flag string) bool // whether a flag was given
 }
 
 func newRun(s Streams) *cobra.Command {
@@ -65,15 +66,15 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 				if err := exclusive(cmd, "nodes"); err != nil {
 					return err
 				}
-				f.given = cmd.Flags().Changed
 			}
+			f.given = cmd.Flags().Changed
 			return run(cmd.Context(), s, f)
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringArrayVarP(&f.files, "file", "f", nil, "a manifest to drive instead of the scenarios (repeatable, - is standard input)")
 	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters and nodes there are; scenarios that need a lab of their own shape are skipped")
-	fl.StringSliceVar(&f.backend, "backend", []string{"vsphere"}, "what to run on: vsphere, hpe-iscsi, hpe-fc, hpe (both), all; comma-separated")
+	fl.StringSliceVar(&f.backend, "backend", []string{"vsphere", "hpe-iscsi"}, "what to run on: vsphere, hpe-iscsi, hpe-fc, hpe (both), all; comma-separated")
 	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of nodes (2 to 64)")
@@ -211,6 +212,13 @@ func (f runFlags) fromLab(o *sim.Options) error {
 }
 
 func run(ctx context.Context, s Streams, f runFlags) error {
+	files, err := f.read(s)
+	if err != nil {
+		return err
+	}
+	if len(files) > 0 && !f.given("backend") {
+		f.backend = []string{backendFor(files)}
+	}
 	all, err := f.labs(s)
 	if err != nil {
 		return err
@@ -248,7 +256,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		},
 	}
 	if len(f.files) > 0 {
-		err = runFiles(ctx, s, f, cfg)
+		err = runFiles(ctx, f, files, cfg)
 	} else {
 		var cfgs []scenarios.Config
 		for _, o := range all {
@@ -340,16 +348,36 @@ func runScenarios(f runFlags, cfgs []scenarios.Config) error {
 	return nil
 }
 
-// runFiles drives the user's manifests.
-func runFiles(ctx context.Context, s Streams, f runFlags, cfg scenarios.Config) error {
-	var files []scenarios.File
+// read reads the user's manifests.
+func (f runFlags) read(s Streams) (files []scenarios.File, err error) {
 	for _, name := range f.files {
 		b, err := readInput(s.In, name)
 		if err != nil {
-			return exitf(ExitUsage, "-f %s: %w", name, err)
+			return nil, exitf(ExitUsage, "-f %s: %w", name, err)
 		}
 		files = append(files, scenarios.File{Name: name, Data: b})
 	}
+	return files, nil
+}
+
+// backendFor is the backend that manifests are for: that of the driver which
+// they name.
+func backendFor(files []scenarios.File) string {
+	all := ""
+	for _, f := range files {
+		all += string(f.Data)
+	}
+	switch {
+	case !strings.Contains(all, driver.Name(driver.HPE)):
+		return "vsphere"
+	case strings.Contains(all, "accessProtocol: fc"):
+		return "hpe-fc"
+	}
+	return "hpe-iscsi"
+}
+
+// runFiles drives the user's manifests.
+func runFiles(ctx context.Context, f runFlags, files []scenarios.File, cfg scenarios.Config) error {
 	sc, err := scenarios.FromManifests(files)
 	if err != nil {
 		return &exitError{ExitUsage, err}

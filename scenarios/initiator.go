@@ -1,0 +1,174 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/kube/hpev1"
+	"github.com/csilab/csilab/sim/kube/store"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+func init() {
+	register(Scenario{
+		Name:     "duplicate-initiator",
+		Text:     "two nodes have the same initiator name, as cloned machines do: the second is refused with the name of the first, and taken once the first is gone",
+		Labels:   []string{"registration", "attach"},
+		Backends: onArray,
+		Options:  func(o *sim.Options) { o.SameInitiator = true },
+		NotReady: true,
+		Flow:     duplicateInitiator,
+		Mutation: "a registration that lets the second node in",
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "no node is known", Hop: ledger.Kube, Op: "create hpenodeinfos", Do: fault.Skip()})
+			l.Inject(fault.Rule{Name: "no host is known", Hop: ledger.CSP, Op: "POST /hosts", Do: fault.Skip(), MayNotFire: true})
+		},
+	})
+	register(Scenario{
+		Name:     "chap",
+		Text:     "nodes and array authenticate each other by CHAP: a password that the array does not take is told as an event, the right one lets the pod run",
+		Labels:   []string{"attach", "stage", "access"},
+		Backends: onArray,
+		Options: func(o *sim.Options) {
+			if o.Protocol == "" {
+				o.Protocol = "iscsi"
+			}
+		},
+		Flow:     withCHAP,
+		Mutation: "an iscsiadm that answers OK and logs in nowhere",
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "the login lies", Hop: ledger.Host, Op: "exec iscsiadm", Do: fault.Skip()})
+		},
+	})
+}
+
+// refusedFor waits until the driver has told a kubelet or sidecar something.
+func refusedFor(ctx context.Context, l *sim.Lab, op, text string) error {
+	return l.Until(ctx, fmt.Sprintf("%s is refused with %q", op, text), func() bool {
+		for _, e := range l.Ledger.Entries(ledger.OnHop(ledger.CSI, op)) {
+			if strings.Contains(e.Error, text) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func duplicateInitiator(ctx context.Context, l *sim.Lab) error {
+	first, second := "", ""
+	one, two := claim("one", "fast", "256Mi"), claim("two", "fast", "256Mi")
+	if l.Options().Host == "real" {
+		return refusedByArray(ctx, l)
+	}
+	return steps(
+		func() error {
+			return l.Until(ctx, "a node is registered", func() bool {
+				for _, n := range l.Nodes() {
+					if l.Registered(n) {
+						first, second = n, l.OtherNode(n)
+					}
+				}
+				return first != ""
+			})
+		},
+		func() error { return refusedFor(ctx, l, "NodeGetInfo", first) },
+		func() error {
+			if l.Registered(second) {
+				return fmt.Errorf("%s is registered with the initiator of %s: %w", second, first, errUnexpected)
+			}
+			return nil
+		},
+		func() error { return l.Create(ctx, one, two, pod("app", first, one)) },
+		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error { return l.Write(ctx, "app", "/one/a", "on the first") },
+		func() error { return l.DeletePod(ctx, "app") },
+		func() error { return l.Detached(ctx, l.PVName("one")) },
+		// The first machine is taken away, with what the cluster knows of it.
+		func() error { return l.PowerOff(ctx, first) },
+		func() error { return l.DeleteNode(ctx, first) },
+		func() error {
+			return l.Delete(ctx, &hpev1.HPENodeInfo{ObjectMeta: metav1.ObjectMeta{Name: first}})
+		},
+		func() error {
+			return l.Until(ctx, second+" is registered", func() bool { return l.Registered(second) })
+		},
+		func() error { return l.Create(ctx, pod("app", second, one, two)) },
+		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error { return l.Expect(ctx, "app", "/one/a", "on the first") },
+		func() error { return l.Check(ctx) },
+		func() error { return l.DeletePod(ctx, "app") },
+		func() error { return l.DeletePVC(ctx, "one") },
+		func() error { return l.DeletePVC(ctx, "two") },
+		func() error { return l.Empty(ctx) },
+	)
+}
+
+// refusedByArray is the same where nodes know nothing of each other: both
+// register, and the array takes an initiator for one host only.
+func refusedByArray(ctx context.Context, l *sim.Lab) error {
+	a := l.Nodes()[0]
+	b := l.OtherNode(a)
+	one, two := claim("one", "fast", "256Mi"), claim("two", "fast", "256Mi")
+	other := pod("other", b, two)
+	return steps(
+		func() error { return l.NodesReady(ctx) },
+		func() error { return l.Create(ctx, one, two, pod("app", a, one)) },
+		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error { return l.Create(ctx, other) },
+		func() error { return l.HasEvent(ctx, other, "FailedAttachVolume", "") },
+		func() error { return noteEvent(l, "refused by the array", other, "FailedAttachVolume") },
+		func() error { return l.Write(ctx, "app", "/one/a", "on the first") },
+		func() error { return l.DeletePod(ctx, "app") },
+		func() error { _, err := l.Running(ctx, "other"); return err },
+		func() error { return l.Check(ctx) },
+		func() error { return l.DeletePod(ctx, "other") },
+		func() error { return l.DeletePVC(ctx, "one") },
+		func() error { return l.DeletePVC(ctx, "two") },
+		func() error { return l.Empty(ctx) },
+	)
+}
+
+func withCHAP(ctx context.Context, l *sim.Lab) error {
+	if l.Options().Protocol != "iscsi" {
+		return sim.Skip("CHAP is iSCSI's")
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: sim.Namespace, Name: "chap"},
+		Data: map[string][]byte{"chapUser": []byte("initiator"), "chapPassword": []byte("short")}}
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "chap"}, Provisioner: l.DriverName(),
+		Parameters: l.Parameters(map[string]string{"csi.storage.k8s.io/fstype": "ext4", "chapSecretName": "chap", "chapSecretNamespace": sim.Namespace})}
+	c := claim("data", "chap", "256Mi")
+	app := pod("app", l.Nodes()[0], c)
+	return steps(
+		func() error { return l.Create(ctx, secret, class, c, app) },
+		func() error { _, err := l.Bound(ctx, "data"); return err },
+		func() error { return l.HasEvent(ctx, app, "FailedAttachVolume", "12") },
+		func() error { return noteEvent(l, "with a password that is too short", app, "FailedAttachVolume") },
+		func() error {
+			_, err := store.Modify(ctx, l.Client(), sim.Namespace, "chap", func(s *corev1.Secret) error {
+				s.Data["chapPassword"] = []byte("long-enough-1")
+				return nil
+			})
+			return err
+		},
+		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error { return l.Write(ctx, "app", "/data/a", "behind a password") },
+		func() error {
+			h, ok := l.ArrayHost(l.Nodes()[0])
+			if !ok || h.CHAPName != "initiator" {
+				return fmt.Errorf("the array's host has CHAP name %q: %w", h.CHAPName, errUnexpected)
+			}
+			return nil
+		},
+		func() error { return l.Check(ctx) },
+		func() error { return l.DeletePod(ctx, "app") },
+		func() error { return l.DeletePVC(ctx, "data") },
+		func() error { return l.Empty(ctx) },
+	)
+}

@@ -1,0 +1,91 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+func init() {
+	register(Scenario{
+		Name:     "peer-persistence",
+		Text:     "a volume is on two arrays at once; the primary is lost while a pod writes, and comes back: the pod goes on over the other array, what is asked of the lost one waits with an event, and at the end both are as they were, then empty",
+		Labels:   []string{"attach", "stage", "failover", "replication"},
+		Backends: onArray,
+		Options:  func(o *sim.Options) { o.Arrays = 2 },
+		Flow:     peerPersistence,
+		Mutation: "a ControllerUnpublishVolume that answers OK and leaves the exports",
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "detach lies", Hop: ledger.CSI, Op: "ControllerUnpublishVolume", Do: fault.Skip()})
+		},
+	})
+}
+
+func peerPersistence(ctx context.Context, l *sim.Lab) error {
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "replicated"}, Provisioner: l.DriverName(),
+		Parameters: l.Parameters(map[string]string{"csi.storage.k8s.io/fstype": "ext4", "replicationDevices": "pair", "oneRcgPerPvc": "true"})}
+	c, late := claim("data", "replicated", "256Mi"), claim("late", "fast", "256Mi")
+	a := l.Nodes()[0]
+	san := l.SAN()
+	one, two := san.Arrays()[0], san.Arrays()[1]
+	return steps(
+		func() error { return l.Create(ctx, class, c) },
+		func() error { _, err := l.Bound(ctx, "data"); return err },
+		func() error { return l.Create(ctx, pod("app", a, c)) },
+		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error {
+			on := map[string]bool{}
+			for _, x := range l.LUNs(a) {
+				on[x.Array] = true
+			}
+			if len(on) != 2 {
+				return fmt.Errorf("%s has the volume from %d arrays: %w", a, len(on), errUnexpected)
+			}
+			return nil
+		},
+		func() error { return l.Write(ctx, "app", "/data/a", "with both arrays") },
+		func() error { return l.Check(ctx) },
+
+		func() error { return san.ArrayDown(one.Name(), true) },
+		func() error { return l.Write(ctx, "app", "/data/b", "over the second alone") },
+		func() error { return l.Expect(ctx, "app", "/data/a", "with both arrays") },
+		func() error { return l.Create(ctx, late) },
+		func() error { return l.HasEvent(ctx, late, "ProvisioningFailed", "") },
+		func() error { return noteEvent(l, "while the first array is lost", late, "ProvisioningFailed") },
+
+		func() error { return san.ArrayDown(one.Name(), false) },
+		func() error { return l.Expect(ctx, "app", "/data/b", "over the second alone") },
+		// Nothing fails back by itself: somebody lets the first catch up, and gives
+		// the groups their direction again.
+		func() error { return san.Recover(two.Name()) },
+		func() error { return l.FailBack(ctx, two.Name()) },
+		func() error { return l.Write(ctx, "app", "/data/c", "with both again") },
+		func() error { return l.Expect(ctx, "app", "/data/b", "over the second alone") },
+		func() error { _, err := l.Bound(ctx, "late"); return err },
+		func() error { return l.Check(ctx) },
+		// The other node too has it from both.
+		func() error { return l.DeletePod(ctx, "app") },
+		func() error { return l.Create(ctx, pod("app", l.OtherNode(a), c)) },
+		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error { return l.Expect(ctx, "app", "/data/c", "with both again") },
+		func() error { return l.Check(ctx) },
+		func() error { return l.DeletePod(ctx, "app") },
+		func() error { return l.DeletePVC(ctx, "data") },
+		func() error { return l.DeletePVC(ctx, "late") },
+		func() error { return l.Empty(ctx) },
+		func() error {
+			for _, x := range san.Arrays() {
+				if n := len(x.Volumes()) + len(x.Exports()) + len(x.Groups()); n > 0 {
+					return fmt.Errorf("%s has %d volumes, exports and groups left: %w", x.Name(), n, errUnexpected)
+				}
+			}
+			return nil
+		},
+	)
+}
