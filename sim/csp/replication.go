@@ -90,7 +90,31 @@ func (s *Server) replicate(c *call, name string, r *record) error {
 		}
 	}
 	r.Replica = group
+	if err := s.markPeer(c, d, name, *r); err != nil {
+		return err
+	}
 	return failed(doing, c.array.StartGroup(c.ctx, group))
+}
+
+// markPeer writes the record of a volume to its peer, by which it is known when
+// the other array is the one that is used. Unverified: whether the real arrays
+// or the real provider do.
+func (s *Server) markPeer(c *call, d ReplicationDevice, name string, r record) error {
+	p := &pairing{on: s.arrayNamed(d.TargetName)}
+	p.array = p.on.client(s.peerLogin(c, d))
+	r.Todo, r.Set = false, ""
+	if err := save(c.ctx, p.array, name, r); err != nil {
+		return peerFailed(p, err)
+	}
+	return nil
+}
+
+// peerLogin is who uses the other array: the device's user, or the token's.
+func (s *Server) peerLogin(c *call, d ReplicationDevice) login {
+	if d.TargetUser != "" {
+		return login{d.TargetUser, d.TargetPassword}
+	}
+	return c.token.login
 }
 
 // makeGroup makes a group for volumes like one.
@@ -195,11 +219,7 @@ func (s *Server) pairOf(c *call, x *item) (*pairing, error) {
 	if p.on == nil {
 		return nil, refuse(http.StatusInternalServerError, "%s: its target %s is not known", doing, g.Target())
 	}
-	l := c.token.login
-	if d := s.cfg.ReplicationDevices[x.Config["replication_devices"]]; d.TargetUser != "" {
-		l = login{d.TargetUser, d.TargetPassword}
-	}
-	p.array = p.on.client(l)
+	p.array = p.on.client(s.peerLogin(c, s.cfg.ReplicationDevices[x.Config["replication_devices"]]))
 	return p, nil
 }
 
@@ -284,10 +304,15 @@ func (s *Server) stopped(c *call, doing, group string, f func(wsapi.Group) error
 		}
 	}
 	err = f(g)
-	if now, gerr := c.array.Group(c.ctx, group); gerr == nil && len(now.Volumes) > 0 {
-		if serr := c.array.StartGroup(c.ctx, group); err == nil {
-			err = serr
-		}
+	now, gerr := c.array.Group(c.ctx, group)
+	switch {
+	case gerr == nil && len(now.Volumes) > 0:
+		gerr = c.array.StartGroup(c.ctx, group)
+	case wsapi.NotFound(gerr): // it went with its only volume
+		gerr = nil
+	}
+	if err == nil {
+		err = gerr
 	}
 	return failed(doing, err)
 }

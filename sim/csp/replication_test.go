@@ -8,6 +8,7 @@ import (
 
 	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/csp"
+	"github.com/csilab/csilab/sim/ledger"
 )
 
 func withPair(mode string) option {
@@ -35,7 +36,7 @@ func (r *rig) synced(group string) {
 			return
 		}
 		if time.Now().After(end) {
-			r.t.Fatal("the group is not synced")
+			r.t.Fatalf("the group is not synced\n%s", ledger.Text(r.in.Ledger.Entries()))
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -151,6 +151,66 @@ func life(c *client) {
 	})
 }
 
+// pairs is the life of two replicated volumes.
+func pairs(c *client) {
+	t := c.t
+	cfg := `{"access_protocol":"iscsi","cpg":"cpg1","remote_copy_group":"rcg1","replication_devices":"r1"}`
+	names := []string{pvc, "v2"}
+	for _, v := range names {
+		c.make("volumes", v, "", `{"name":"`+v+`","size":1073741824,"config":`+cfg+`}`)
+	}
+	c.make("volumes", "alone", "", `{"name":"alone","size":1073741824,"config":{"cpg":"cpg1","one_rcg_per_pvc":"true","replication_devices":"r1"}}`)
+	c.synced("rcg1")
+	for _, v := range names {
+		c.until("publishing "+v, func() (bool, string) {
+			if code, b := c.once("POST", "/hosts", fmt.Sprintf(node, "iscsi")); code != 200 {
+				return false, b
+			}
+			code, b := c.once("PUT", "/volumes/"+v+"/actions/publish", `{"host_uuid":"`+uuid+`","access_protocol":"iscsi"}`)
+			if code == 200 && !strings.Contains(b, "PeerArrayDetails") {
+				t.Errorf("published without its peer: %s", b)
+			}
+			return code == 200, b
+		})
+	}
+	c.until("expanding", func() (bool, string) {
+		code, b := c.once("PUT", "/volumes/v2", `{"id":"v2","size":2147483648,"volume_group_id":""}`)
+		return code == 200, b
+	})
+	c.synced("rcg1")
+	for _, a := range c.arrays {
+		if n := len(a.vluns(vv)) + len(a.vluns("v2")); n != 4 {
+			t.Errorf("%d exports", n)
+		}
+		for _, v := range a.volumes() {
+			if id, ok := csp.IDOf(v.Name, v.Comment); !ok || v.Name == vv && id != pvc {
+				t.Errorf("%s is %s", v.Name, id)
+			}
+		}
+	}
+	for _, v := range names {
+		c.put(204, "/volumes/"+v+"/actions/unpublish", `{"host_uuid":"`+uuid+`"}`)
+	}
+	c.drop("/volumes/alone")
+	c.drop("/volumes/v2")
+	c.synced("rcg1")
+	c.drop("/volumes/" + pvc)
+	for i, a := range c.arrays {
+		a.with(func(a *array.Array) {
+			if n := len(a.Volumes()) + len(a.Hosts()); n != 0 {
+				t.Errorf("array %d: %d things stay", i+1, n)
+			}
+			if all := a.Groups(); len(all) != 1 {
+				t.Errorf("array %d: groups are %v", i+1, all)
+			}
+		})
+	}
+}
+
+func newPairs(t *testing.T, o ...option) *client {
+	return &client{rig: newRig(t, append(o, withPair("sync"), func(s *setup) { s.arrays[0].Nodes, s.arrays[1].Nodes = 1, 1 })...)}
+}
+
 func newLife(t *testing.T, o ...option) *client {
 	r := newRig(t, o...)
 	r.arrays[0].with(func(a *array.Array) {
@@ -182,8 +242,12 @@ func positions(n, kind int) (out []int) {
 // Whatever call to the array is lost, before it is done or after, whatever is
 // refused, and whenever the provider dies: what the driver tries again comes to
 // the same end, and nothing is left.
-func TestEachCallToTheArrayFailsOnce(t *testing.T) {
-	clean := newLife(t)
+func TestEachCallToTheArrayFailsOnce(t *testing.T) { sweep(t, newLife, life) }
+
+func TestEachCallToThePairFailsOnce(t *testing.T) { sweep(t, newPairs, pairs) }
+
+func sweep(t *testing.T, begin func(*testing.T, ...option) *client, life func(*client)) {
+	clean := begin(t)
 	life(clean)
 	if clean.tries != 0 {
 		t.Fatalf("%d tries without a fault", clean.tries)
@@ -204,7 +268,7 @@ func TestEachCallToTheArrayFailsOnce(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
 			for _, i := range positions(n, kind) {
-				c := newLife(t)
+				c := begin(t)
 				rule := x.rule
 				rule.Hop, rule.Nth = ledger.WSAPI, i
 				c.in.Plan.Arm(rule)
@@ -220,15 +284,19 @@ func TestEachCallToTheArrayFailsOnce(t *testing.T) {
 
 // The provider dies before or after each call to the array, and is started
 // anew.
-func TestProviderDiesAtEachCall(t *testing.T) {
-	clean := newLife(t)
+func TestProviderDiesAtEachCall(t *testing.T) { deaths(t, newLife, life) }
+
+func TestProviderDiesAtEachCallToThePair(t *testing.T) { deaths(t, newPairs, pairs) }
+
+func deaths(t *testing.T, begin func(*testing.T, ...option) *client, life func(*client)) {
+	clean := begin(t)
 	life(clean)
 	n := clean.count(ledger.WSAPI)
 	for kind, phase := range []fault.Phase{fault.Before, fault.After} {
 		t.Run(string(phase), func(t *testing.T) {
 			t.Parallel()
 			for _, i := range positions(n, 6+kind) {
-				c := newLife(t, withCSP(func(cfg *csp.Config) { cfg.OpTime = time.Minute }))
+				c := begin(t, withCSP(func(cfg *csp.Config) { cfg.OpTime = time.Minute }))
 				died := make(chan struct{})
 				c.in.OnCrash = func(string) { close(died) }
 				c.in.Plan.Arm(fault.Rule{Hop: ledger.WSAPI, Nth: i, Phase: phase, Do: fault.Crash("csp")})
