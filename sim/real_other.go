@@ -11,7 +11,7 @@ import (
 
 var errNoRealHosts = errors.New("real hosts want Linux")
 
-func (l *Lab) newRealHost(context.Context, *Node, string) (host.Host, string, error) {
+func (l *Lab) newRealHost(context.Context, machine, string) (host.Host, string, error) {
 	return nil, "", errNoRealHosts
 }
 

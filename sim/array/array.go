@@ -191,7 +191,28 @@ func mix(seed uint64, what string, n uint64) uint64 {
 	return x ^ x>>31
 }
 
+// uuid is built by hand, as are other ids: commands spend much of their time on
+// them.
 func uuid(seed uint64, what string, n uint64) string {
 	hi, lo := mix(seed, what+"/hi", n), mix(seed, what+"/lo", n)
-	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", hi>>32, hi>>16&0xffff, hi&0xfff, lo>>48&0x3fff|0x8000, lo&0xffffffffffff)
+	var b [36]byte
+	out := appendHex(b[:0], hi>>32, 8, lowerHex)
+	out = appendHex(append(out, '-'), hi>>16, 4, lowerHex)
+	out = appendHex(append(out, '-', '4'), hi, 3, lowerHex)
+	out = appendHex(append(out, '-'), lo>>48&0x3fff|0x8000, 4, lowerHex)
+	out = appendHex(append(out, '-'), lo, 12, lowerHex)
+	return string(out)
+}
+
+const (
+	lowerHex = "0123456789abcdef"
+	upperHex = "0123456789ABCDEF"
+)
+
+// appendHex appends the lowest digits of a number.
+func appendHex(b []byte, x uint64, digits int, of string) []byte {
+	for i := digits - 1; i >= 0; i-- {
+		b = append(b, of[x>>(4*i)&15])
+	}
+	return b
 }

@@ -470,3 +470,22 @@ func TestCodes(t *testing.T) {
 		}
 	}
 }
+
+// TestIDs: ids that are built by hand are what they are described as.
+func TestIDs(t *testing.T) {
+	a, err := New(Config{Seed: 5, Serial: "CZ1"})
+	ok(t, err)
+	for _, n := range []uint64{0, 1, 255, 1 << 31, 1<<32 - 1} {
+		hi, lo := mix(5, "x/hi", n), mix(5, "x/lo", n)
+		want := fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", hi>>32, hi>>16&0xffff, hi&0xfff, lo>>48&0x3fff|0x8000, lo&0xffffffffffff)
+		if got := uuid(5, "x", n); got != want {
+			t.Errorf("uuid %s, want %s", got, want)
+		}
+		if got, want := a.newWWN(n), fmt.Sprintf("60002AC000000000%08X%08X", n, a.system); got != want {
+			t.Errorf("WWN %s, want %s", got, want)
+		}
+		if got, want := a.imageName(n, 3), fmt.Sprintf("CZ1-%d-3", n); got != want {
+			t.Errorf("image %s, want %s", got, want)
+		}
+	}
+}

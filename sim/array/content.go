@@ -1,6 +1,6 @@
 package array
 
-import "fmt"
+import "strconv"
 
 // Action is what has to become of content.
 type Action string
@@ -40,7 +40,10 @@ type ContentOp struct {
 
 // Image names are unique over all arrays and never used again.
 func (a *Array) imageName(seq uint64, generation int) string {
-	return fmt.Sprintf("%s-%d-%d", a.cfg.Serial, seq, generation)
+	var b [64]byte
+	out := append(append(b[:0], a.cfg.Serial...), '-')
+	out = append(strconv.AppendUint(out, seq, 10), '-')
+	return string(strconv.AppendInt(out, int64(generation), 10))
 }
 
 // setImage gives a volume another image.

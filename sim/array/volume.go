@@ -216,7 +216,9 @@ func (a *Array) newID(id *int64) (int64, error) {
 // newWWN is that of the volume with a number: the vendor's prefix, the number,
 // and the array's own. No volume has it again.
 func (a *Array) newWWN(seq uint64) string {
-	return fmt.Sprintf("60002AC000000000%08X%08X", uint32(seq), a.system)
+	var b [32]byte
+	out := appendHex(append(b[:0], "60002AC000000000"...), seq, 8, upperHex)
+	return string(appendHex(out, uint64(a.system), 8, upperHex))
 }
 
 func (a *Array) provisioning(p Provisioning, compression bool, field string) (Provisioning, error) {

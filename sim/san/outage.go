@@ -77,7 +77,8 @@ func (s *SAN) NodeCut(nodeName string, cut bool) {
 	s.refreshAll(func(x *session) bool { return x.node == n })
 }
 
-// ArrayDown lets an array be lost, ports and REST API, or come back. Arrays that
+// ArrayDown lets an array be lost, ports and REST API with its sessions, or come
+// back. Arrays that
 // it is paired with learn of it at once, from the quorum witness: with Peer
 // Persistence they take over the volumes of which they have all that was
 // written. When it comes back nothing fails back by itself: see Recover.
@@ -87,12 +88,18 @@ func (s *SAN) ArrayDown(name string, down bool) error {
 	if err != nil {
 		return err
 	}
-	a.server.SetReachable(!down)
+	s.mu.RLock()
+	reachable := !down && !a.apiDown
+	s.mu.RUnlock()
+	a.server.SetReachable(reachable)
 	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
 		if a.down == down {
 			return nil, nil
 		}
 		a.down = down
+		if down {
+			a.endSessions()
+		}
 		s.refreshAll(func(x *session) bool { return x.port.a == a })
 		var ops []array.ContentOp
 		for _, t := range a.core.Targets() {

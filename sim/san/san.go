@@ -120,7 +120,9 @@ type Array struct {
 	family array.Family
 	ports  map[array.PortPos]*port
 	down   bool
-	cut    map[string]bool // links that are down for themselves, by peer
+	// apiDown: the REST API is cut off for itself.
+	apiDown bool
+	cut     map[string]bool // links that are down for themselves, by peer
 }
 
 func (c Config) defaults() Config {

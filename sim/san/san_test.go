@@ -253,6 +253,8 @@ func TestPeerPersistence(t *testing.T) {
 		n.write(0, "on two")
 
 		ok(t, r.san.ArrayDown("array1", false))
+		r.want(403, "array1", "GET", "/system", "") // it was another life
+		r.key = map[string]string{}
 		r.want(200, "array1", "GET", "/system", "")
 		n.wantPaths(0, 8, 4) // what it has is old: it takes no I/O
 		n.is(0, "on two")
@@ -276,6 +278,44 @@ func TestPeerPersistence(t *testing.T) {
 		ok(t, r.san.LinkDown("array1", "array2", false))
 		if err := r.san.LinkDown("array1", "array1", true); err == nil {
 			t.Error("a link to itself")
+		}
+	})
+}
+
+// TestAPIOutage: I/O goes on, and what the API knew is there afterwards.
+func TestAPIOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, san.Config{})
+		a := r.array("array1")
+		r.volume("array1", "v")
+		r.host("array1", "n1")
+		r.export("array1", "v", "n1")
+		n := r.node("n1")
+		a.APIDown(true)
+		if code, _, err := r.send("array1", "GET", "/system", ""); err == nil {
+			t.Fatalf("an API that is cut off answers %d", code)
+		}
+		n.write(0, "goes on")
+		ok(t, r.san.ArrayDown("array1", true), r.san.ArrayDown("array1", false))
+		if _, _, err := r.send("array1", "GET", "/system", ""); err == nil {
+			t.Fatal("the API is back with the array")
+		}
+		a.APIDown(false)
+		r.key = map[string]string{}
+		r.want(200, "array1", "GET", "/volumes/v", "")
+		img, err := a.Open("v")
+		ok(t, err)
+		defer img.Close()
+		b := make([]byte, 7)
+		if _, err := img.ReadAt(b, 0); err != nil || string(b) != "goes on" {
+			t.Fatalf("%q %v", b, err)
+		}
+		a.EndSessions()
+		if b := r.want(403, "array1", "GET", "/system", ""); !strings.Contains(b, `"code":6`) || a.Sessions() != 0 {
+			t.Fatalf("%s, %d sessions", b, a.Sessions())
+		}
+		if _, err := a.Open("w"); err == nil {
+			t.Fatal("a volume that isn't there")
 		}
 	})
 }

@@ -144,6 +144,55 @@ func TestReplacedContentOutlivesTheProcess(t *testing.T) {
 	}
 }
 
+// TestPairOutlivesTheProcess: volumes of a group in sync have one content, before
+// and after.
+func TestPairOutlivesTheProcess(t *testing.T) {
+	dir := t.TempDir()
+	two := func() san.Config {
+		return san.Config{Arrays: make([]san.ArrayConfig, 2), Pairs: []san.Pair{{"array1", "array2"}}}
+	}
+	r, stop := kept(t, dir, two())
+	defer stop()
+	r.volume("array1", "v")
+	r.want(201, "array1", "POST", "/remotecopygroups", `{"name":"g","targets":[{"targetName":"array2","mode":1,"userCPG":"SSD_r6","snapCPG":"SSD_r6"}]}`)
+	r.want(200, "array1", "PUT", "/remotecopygroups/g", `{"targets":[{"targetName":"array2","policies":{"autoFailover":true}}]}`)
+	r.want(201, "array1", "POST", "/remotecopygroups/g/volumes", `{"volumeName":"v","volumeAutoCreation":true,"targets":[{"targetName":"array2","secVolumeName":"v"}]}`)
+	for _, on := range []string{"array1", "array2"} {
+		r.host(on, "n1")
+		r.export(on, "v", "n1")
+	}
+	n := r.node("n1")
+	n.write(0, "before")
+	r.want(200, "array1", "PUT", "/remotecopygroups/g", `{"action":3}`)
+	syncing := killed(t, dir)
+	ok(t, r.array("array1").Change(func(now time.Time) ([]array.ContentOp, error) {
+		return r.array("array1").Core().Tick(now.Add(time.Hour)), nil
+	}))
+	n.write(0, "in sync")
+	synced := killed(t, dir)
+	for dir, text := range map[string]string{syncing: "before", synced: "in sync"} {
+		r, stop := kept(t, dir, two())
+		ok(t, r.array("array1").Change(func(now time.Time) ([]array.ContentOp, error) {
+			return r.array("array1").Core().Tick(now.Add(time.Hour)), nil
+		}))
+		n := r.node("n1")
+		n.wantPaths(0, 8, 4)
+		n.is(0, text)
+		if left, _ := filepath.Glob(filepath.Join(dir, "disks", "*")); len(left) != 1 {
+			t.Errorf("content: %v", left)
+		}
+		ok(t, r.san.ArrayDown("array1", true))
+		n.wantPaths(0, 4, 4)
+		n.is(0, text)
+		n.write(0, "on two")
+		stop()
+		r, stop = kept(t, dir, two())
+		n = r.node("n1")
+		n.is(0, "on two") // and what array1 has takes no I/O
+		stop()
+	}
+}
+
 func TestStateThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	r, stop := kept(t, dir, san.Config{})

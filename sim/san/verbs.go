@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/disk"
 )
 
 // Name of the array.
@@ -81,6 +82,47 @@ func (a *Array) Ports() []array.Port { return look(a, (*array.Array).Ports) }
 // Sessions counts the sessions of the REST API.
 func (a *Array) Sessions() int {
 	return look(a, func(c *array.Array) int { return len(c.Sessions()) })
+}
+
+// EndSessions ends all sessions of the REST API, as they do when they idle out or
+// the service is restarted: their keys are unknown from then on (403, code 6).
+func (a *Array) EndSessions() {
+	a.san.mu.Lock()
+	defer a.san.mu.Unlock()
+	a.endSessions()
+}
+
+func (a *Array) endSessions() {
+	for _, x := range a.core.Sessions() {
+		_ = a.core.CloseSession(x.Key) // it is there
+	}
+}
+
+// APIDown cuts the REST API off from its clients, or connects it again; I/O goes
+// on.
+func (a *Array) APIDown(down bool) {
+	a.san.mu.Lock()
+	a.apiDown = down
+	reachable := !a.apiDown && !a.down
+	a.san.mu.Unlock()
+	a.server.SetReachable(reachable)
+}
+
+// Open opens the content of a volume by name, to look at it or to spoil it. The
+// caller closes it. Errors: NON_EXISTENT_VOL.
+func (a *Array) Open(volume string) (disk.Image, error) {
+	var image string
+	var err error
+	a.Look(func(c *array.Array) {
+		var v array.Volume
+		if v, err = c.Volume(volume); err == nil {
+			image = v.Image
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a.san.contents.open(image)
 }
 
 // LoggedIn is at how many ports of the array an initiator of a node is.
