@@ -32,7 +32,7 @@ func (b *backend) client(l login) *wsapi.Client {
 	c := b.clients[l]
 	if c == nil {
 		cfg := b.server.cfg
-		c = wsapi.New(wsapi.Config{URL: b.URL, User: l.user, Password: l.password, Agent: cfg.Agent, Dial: cfg.Dial, Sessions: cfg.Sessions, Backoff: cfg.Backoff})
+		c = wsapi.New(wsapi.Config{URL: b.URL, User: l.user, Password: l.password, Agent: cfg.Agent, Dial: cfg.Dial, Sessions: cfg.Sessions, Backoff: cfg.Backoff, Timeout: cfg.Timeout})
 		b.clients[l] = c
 	}
 	return c

@@ -103,6 +103,17 @@ func failed(doing string, err error) error {
 	return &failure{status: status, message: doing + ": " + text, array: e}
 }
 
+// inTheWay tells what an array's refusal is to who makes something: a state of
+// the array that passes, such as a copy that runs, is 500, so that 409 means
+// that what shall be made is there already.
+func inTheWay(err error) error {
+	var f *failure
+	if errors.As(err, &f) && f.array != nil && (f.status == http.StatusConflict || f.array.Code == wsapi.CodeCopying) {
+		return &failure{http.StatusInternalServerError, f.message, f.array}
+	}
+	return err
+}
+
 // reply of a request.
 type reply struct {
 	status int // 0: 200, or 204 without a body

@@ -401,7 +401,7 @@ func (s *Server) createSnapshotGroup(c *call) (reply, error) {
 		err = nil
 	}
 	if err != nil {
-		return reply{}, failed("creating snapshot group "+clip(in.Name), err)
+		return reply{}, inTheWay(failed("creating snapshot group "+clip(in.Name), err))
 	}
 	return s.showSnapshotGroup(c, in.Name)
 }

@@ -244,7 +244,7 @@ func testEdit(t *testing.T) {
 	}
 	r.refused(400, "access_protocol", "PUT", "/volumes/v", `{"config":{"access_protocol":"fc"}}`)
 	r.refused(400, "virtual_copy_of", "PUT", "/volumes/v", `{"config":{"virtual_copy_of":"x"}}`)
-	r.refused(409, "task 1", "POST", "/snapshots", `{"name":"s","volume_id":"v"}`)
+	r.refused(500, "task 1", "POST", "/snapshots", `{"name":"s","volume_id":"v"}`)
 	time.Sleep(time.Second) // the move ends
 	r.do(200, "POST", "/snapshots", `{"name":"s","volume_id":"v"}`)
 	r.refused(409, "snapshots or clones", "PUT", "/volumes/v", `{"config":{"cpg":"cpg1","snap_cpg":"cpg2"}}`)

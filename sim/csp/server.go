@@ -73,8 +73,9 @@ type Config struct {
 	// TokenLife is how long a token is good; 0 means 30 minutes. Unverified: the
 	// real one's.
 	TokenLife time.Duration
-	// Backoff and Sessions are those of wsapi.Config.
+	// Backoff, Timeout and Sessions are those of wsapi.Config.
 	Backoff  []time.Duration
+	Timeout  time.Duration
 	Sessions int
 	// OpTime bounds an operation, which goes on when its client has left; 0 means
 	// 5 minutes.

@@ -104,7 +104,7 @@ func (s *Server) createSnapshot(c *call) (reply, error) {
 		err = save(c.ctx, c.array, name, r)
 	}
 	if err != nil {
-		return reply{}, failed("creating snapshot "+clip(in.Name), err)
+		return reply{}, inTheWay(failed("creating snapshot "+clip(in.Name), err))
 	}
 	y, err := snapshotOf(c.ctx, c.array, in.Name)
 	if err != nil {

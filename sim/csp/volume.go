@@ -222,7 +222,7 @@ func (s *Server) createVolume(c *call) (reply, error) {
 		return reply{}, refuse(http.StatusConflict, "volume %s already exists", clip(in.Name))
 	}
 	if err := s.makeVolume(c, in, there); err != nil {
-		return reply{}, err
+		return reply{}, inTheWay(err)
 	}
 	return s.show(c, in.Name)
 }

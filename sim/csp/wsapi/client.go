@@ -47,6 +47,9 @@ type Config struct {
 	// request of a session after the other. 0 means 4. Arrays have 24 and more
 	// for all clients.
 	Sessions int
+	// Timeout bounds a request; 0 means a minute. Unverified: the real provider's.
+	// One that took too long is not tried again.
+	Timeout time.Duration
 	// Backoff is how long to wait before each further try when the array is
 	// busy (503) or the connection breaks; nil means 1, 3, 7 and 15 s, as HPE's
 	// python client waits. Empty: no further try.
@@ -71,6 +74,9 @@ func New(cfg Config) *Client {
 	}
 	if cfg.Backoff == nil {
 		cfg.Backoff = []time.Duration{time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = time.Minute
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = &net.Dialer{}
@@ -184,6 +190,8 @@ func (c *Client) send(ctx context.Context, method, path, key string, body []byte
 	if body != nil {
 		r = bytes.NewReader(body)
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, errTimeout)
+	defer cancel()
 	at := c.cfg.URL + "/api"
 	if path != "" {
 		at += "/v1" + path
@@ -206,12 +214,12 @@ func (c *Client) send(ctx context.Context, method, path, key string, body []byte
 		if errors.As(err, &u) {
 			err = u.Err
 		}
-		return answer{}, &Unreachable{Err: err}
+		return answer{}, unreachable(ctx, err)
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return answer{}, &Unreachable{Err: err}
+		return answer{}, unreachable(ctx, err)
 	}
 	a := answer{res.StatusCode, res.Header.Get("Location"), b}
 	if res.StatusCode >= 300 {
@@ -245,7 +253,7 @@ func worthwhile(err error) bool {
 	if errors.As(err, &e) {
 		return e.Status == http.StatusServiceUnavailable && (e.Code == CodeBusy || e.Code == 0)
 	}
-	return errors.As(err, new(*Unreachable))
+	return errors.As(err, new(*Unreachable)) && !errors.Is(err, errTimeout)
 }
 
 // do sends a request in a session and decodes the answer into out, which may be
@@ -322,6 +330,15 @@ func query(filter string) string {
 }
 
 func seg(name string) string { return url.PathEscape(name) }
+
+var errTimeout = errors.New("it took too long")
+
+func unreachable(ctx context.Context, err error) error {
+	if c := context.Cause(ctx); c != nil {
+		err = c
+	}
+	return &Unreachable{Err: err}
+}
 
 // Unreachable is a request that got no answer.
 type Unreachable struct{ Err error }

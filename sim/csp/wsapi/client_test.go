@@ -89,6 +89,23 @@ func TestWaitsOfAClient(t *testing.T) {
 	}
 }
 
+func TestRequestThatHangsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := serve(t, Config{Timeout: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				<-r.Context().Done()
+				return
+			}
+			well(w, r)
+		})
+		start := time.Now()
+		_, err := c.Ports(context.Background())
+		if d := time.Since(start); !errors.Is(err, errTimeout) || d != time.Minute {
+			t.Errorf("%v after %s", err, d)
+		}
+	})
+}
+
 // A caller that does not wait any longer gets what was last.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
