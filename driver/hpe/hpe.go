@@ -46,6 +46,9 @@ type Config struct {
 	// CHAPSecretName and CHAPSecretNamespace name the Secret with chapUser and
 	// chapPassword for volumes whose class names none.
 	CHAPSecretName, CHAPSecretNamespace string
+	// CopyWait is how long CreateVolume waits for the provider to fill the new
+	// volume before it says Aborted. 0 means 2 s, negative not at all.
+	CopyWait time.Duration
 	// Timeout, Retries and Pause are those of csp.Config.
 	Timeout time.Duration
 	Retries int
@@ -93,6 +96,9 @@ func New(opt Options) (*Backend, error) {
 		if _, _, err := csp.FromSecret(opt.Config.Secret); err != nil {
 			return nil, fmt.Errorf("hpe: Config.Secret: %w", err)
 		}
+	}
+	if opt.Config.CopyWait == 0 {
+		opt.Config.CopyWait = 2 * time.Second
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)

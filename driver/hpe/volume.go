@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/csilab/csilab/driver/controller"
 	"github.com/csilab/csilab/driver/hpe/csp"
@@ -34,13 +35,15 @@ func (b *Backend) CreateVolume(ctx context.Context, r controller.CreateVolume) (
 	}
 	// Also right after it was made: a volume that is still being copied isn't
 	// the one that was asked for.
-	if err := settled(v); err != nil {
+	if v, err = b.settle(ctx, s, v); err != nil {
 		return controller.Volume{}, err
 	}
 	if r.Source != "" {
 		b.forgetCloneSnapshot(ctx, s, r.Source, r.Name)
 	}
-	return controller.Volume{ID: v.ID, Bytes: int64(v.Size), Context: contextOf(p, r.Access, v.Config), Snapshot: r.Snapshot, Source: r.Source}, nil
+	// A storage network reaches wherever it is asked for: as upstream, the
+	// volume is for what the request names.
+	return controller.Volume{ID: v.ID, Bytes: int64(v.Size), Context: contextOf(p, r.Access, v.Config), Snapshot: r.Snapshot, Source: r.Source, Segments: r.Requisite}, nil
 }
 
 // makeVolume makes the volume of a name that wasn't there.
@@ -174,6 +177,35 @@ func settled(v csp.Volume) error {
 		return controller.Errorf(controller.Internal, "volume %s: the provider's work on it has ended with %q", v.Name, state)
 	default:
 		return controller.Errorf(controller.Aborted, "volume %s: the provider still works on it: %s", v.Name, state)
+	}
+}
+
+// settle waits a little for the provider's work on a volume: a copy of a small
+// volume is done before a caller would ask again. Then it says Aborted, so that
+// the caller does.
+func (b *Backend) settle(ctx context.Context, s *csp.Session, v csp.Volume) (csp.Volume, error) {
+	until := time.NewTimer(max(0, b.cfg.CopyWait))
+	defer until.Stop()
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		err := settled(v)
+		if err == nil || controller.KindOf(err) != controller.Aborted || b.cfg.CopyWait < 0 {
+			return v, err
+		}
+		again := time.NewTimer(pause)
+		select {
+		case <-again.C:
+		case <-until.C:
+			again.Stop()
+			return v, err
+		case <-ctx.Done():
+			again.Stop()
+			return v, err
+		}
+		now, lookup := s.Volume(ctx, v.ID)
+		if lookup != nil {
+			return v, err // what was known last
+		}
+		v = now
 	}
 }
 

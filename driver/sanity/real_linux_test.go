@@ -45,16 +45,19 @@ func real(t *testing.T) (*platform, error) {
 	if p.disks, err = disk.NewFiles(filepath.Join(p.dir, "disks")); err != nil {
 		return nil, err
 	}
-	p.node = func(bios string) (host.Host, error) {
+	p.node = func(bios string, s host.SAN, a host.Adapters) (host.Host, error) {
+		if s != nil {
+			return nil, errNoSAN
+		}
 		return host.NewReal(context.Background(), host.RealConfig{Name: nodeName, Seed: 11, BIOSUUID: bios, Dir: filepath.Join(p.dir, "n")})
 	}
-	p.plugin = func(ctx context.Context, h host.Host, log *slog.Logger) (string, <-chan error, error) {
+	p.plugin = func(ctx context.Context, backend driver.Backend, h host.Host, log *slog.Logger) (string, <-chan error, error) {
 		const sock = kubelet + "/plugins/csi.sock"
 		if err := h.MkdirAll(filepath.Dir(sock), 0o750); err != nil {
 			return "", nil, err
 		}
 		node := h.(*host.Real)
-		argv, env, err := host.ChildCommand(child, "--mode", "node", "--endpoint", "unix://"+sock, "--topology-file", topologyFile, "--log-level", "debug")
+		argv, env, err := host.ChildCommand(child, "--backend", string(backend), "--mode", "node", "--endpoint", "unix://"+sock, "--topology-file", topologyFile, "--log-level", "debug")
 		if err != nil {
 			return "", nil, err
 		}

@@ -1,5 +1,6 @@
-// Package sanity_test runs csi-sanity over the driver on its sockets: mount and
-// block volumes, on a node in memory and, as root, on a real one.
+// Package sanity_test runs csi-sanity over the driver on its sockets, with each
+// backend: mount and block volumes, on a node in memory and, as root, on a real
+// one.
 package sanity_test
 
 import (
@@ -12,28 +13,39 @@ import (
 	"github.com/onsi/gomega"
 )
 
-// skips are the specs that may be skipped, by a part of their text, with how
-// many there are in one run and the capability that the driver rightly lacks.
-// docs/csi-sanity.md has the same list.
-var skips = []struct {
+// skip is specs that may be skipped, by a part of their text.
+type skip struct {
 	text  string
-	specs int
-	why   string
-	runs  int // suites in which it isn't skipped
-}{
-	{text: "should fail when publishing more volumes than the node max attach limit", specs: 1, runs: 1, why: "59 volumes: in one suite only, to save time"},
-	{text: "should create volume from an existing source volume", specs: 1, why: "CLONE_VOLUME: CNS restores snapshots only"},
-	{text: "should fail when the volume source volume is not found", specs: 1, why: "CLONE_VOLUME: CNS restores snapshots only"},
-	{text: "should fail when the volume is already published but is incompatible", specs: 1, why: "PUBLISH_READONLY: a disk is attached writable"},
-	{text: "ModifyVolume [Controller Server]", specs: 6, why: "MODIFY_VOLUME: no mutable parameters"},
-	{text: "volume attribute class", specs: 2, why: "MODIFY_VOLUME: no mutable parameters"},
+	specs int    // in one suite
+	why   string // the capability that the driver rightly lacks
+	runs  int    // suites in which they aren't skipped
+}
+
+// alpha are the calls of CSI 1.13 that no backend has.
+var alpha = []skip{
 	{text: "ControllerGetVolumeHealth", specs: 2, why: "health RPCs of CSI 1.13 are alpha"},
 	{text: "ControllerListVolumeHealth", specs: 1, why: "health RPCs of CSI 1.13 are alpha"},
 	{text: "NodeGetVolumeHealth", specs: 2, why: "health RPCs of CSI 1.13 are alpha"},
 	{text: "NodeGetStorageHealth", specs: 1, why: "health RPCs of CSI 1.13 are alpha"},
 	{text: "should succeed when creating a snapshot with accessibility requirements", specs: 1, why: "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS: a snapshot lies with its volume"},
 	{text: "GetSnapshot [Controller Server]", specs: 3, why: "GET_SNAPSHOT is alpha"},
-	{text: "GroupController", specs: 6, why: "GROUP_CONTROLLER_SERVICE: CNS has no snapshots of groups"},
+}
+
+// skips by backend. docs/csi-sanity.md has the same lists.
+var skips = map[string][]skip{
+	"vsphere": append([]skip{
+		{text: "should fail when publishing more volumes than the node max attach limit", specs: 1, runs: 1, why: "59 volumes: in one suite only, to save time"},
+		{text: "should create volume from an existing source volume", specs: 1, why: "CLONE_VOLUME: CNS restores snapshots only"},
+		{text: "should fail when the volume source volume is not found", specs: 1, why: "CLONE_VOLUME: CNS restores snapshots only"},
+		{text: "should fail when the volume is already published but is incompatible", specs: 1, why: "PUBLISH_READONLY: a disk is attached writable"},
+		{text: "ModifyVolume [Controller Server]", specs: 6, why: "MODIFY_VOLUME: no mutable parameters"},
+		{text: "volume attribute class", specs: 2, why: "MODIFY_VOLUME: no mutable parameters"},
+		{text: "GroupController", specs: 6, why: "GROUP_CONTROLLER_SERVICE: CNS has no snapshots of groups"},
+	}, alpha...),
+	"hpe": append([]skip{
+		{text: "should fail when publishing more volumes than the node max attach limit", specs: 1, why: "neither provider nor driver counts a node's volumes, the scheduler does"},
+		{text: "GetCapacity", specs: 1, why: "GET_CAPACITY: a provider doesn't tell free space"},
+	}, alpha...),
 }
 
 // unfinished are specs that csi-test v5.6.0 itself marks as pending (XIt).
@@ -49,20 +61,26 @@ func TestSanity(t *testing.T) {
 	}
 	ran = true
 	gomega.RegisterFailHandler(ginkgo.Fail)
-	worlds := map[string]*world{"memory": start(t, memory(t))}
-	if real, err := real(t); err == nil {
-		worlds["real"] = start(t, real)
-	} else {
-		t.Logf("no real node: %v", err)
+	var worlds []*world
+	for _, make := range []func(*testing.T, *platform) *world{startVSphere, startISCSI, startFC} {
+		worlds = append(worlds, make(t, memory(t)))
+		real, err := real(t)
+		if err != nil {
+			t.Logf("no real node: %v", err)
+			continue
+		}
+		if w := make(t, real); w != nil {
+			worlds = append(worlds, w)
+		}
 	}
 	var contexts []*sanity.TestContext
-	suites := 0
-	for name, w := range worlds {
+	suites := map[string]int{}
+	for _, w := range worlds {
 		for _, access := range []string{"mount", "block"} {
 			cfg := w.config(access)
-			cfg.TestNodeVolumeAttachLimit = name == "memory" && access == "mount"
-			suites++
-			ginkgo.Describe(name+", "+access, func() {
+			cfg.TestNodeVolumeAttachLimit = w.backend == "vsphere" && w.node.Kind() == "memory" && access == "mount"
+			suites[w.backend]++
+			ginkgo.Describe(w.name()+", "+access, func() {
 				contexts = append(contexts, sanity.GinkgoTest(&cfg))
 			})
 		}
@@ -76,19 +94,31 @@ func TestSanity(t *testing.T) {
 	for _, c := range contexts {
 		c.Finalize()
 	}
-	for name, w := range worlds {
+	for _, w := range worlds {
 		if err := w.stop(); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v", w.name(), err)
 		}
 	}
 	check(t, report, suites)
 }
 
-// check compares what was skipped with the list.
-func check(t *testing.T, report ginkgo.Report, suites int) {
+// name of the world, which begins with its backend.
+func (w *world) name() string {
+	name := w.backend + ", " + w.node.Kind()
+	if w.protocol != "" {
+		name += ", " + w.protocol
+	}
+	return name
+}
+
+// check compares what was skipped with the lists.
+func check(t *testing.T, report ginkgo.Report, suites map[string]int) {
 	t.Helper()
 	states := map[string]int{}
-	seen := make([]int, len(skips))
+	seen := map[string][]int{}
+	for backend := range suites {
+		seen[backend] = make([]int, len(skips[backend]))
+	}
 	for _, s := range report.SpecReports {
 		if s.LeafNodeText == "keep" {
 			continue
@@ -97,11 +127,12 @@ func check(t *testing.T, report ginkgo.Report, suites int) {
 		if s.State.String() != "skipped" {
 			continue
 		}
+		backend, _, _ := strings.Cut(s.FullText(), ",")
 		known := false
-		for i, k := range skips {
+		for i, k := range skips[backend] {
 			if strings.Contains(s.FullText(), k.text) {
 				known = true
-				seen[i]++
+				seen[backend][i]++
 				break
 			}
 		}
@@ -109,13 +140,17 @@ func check(t *testing.T, report ginkgo.Report, suites int) {
 			t.Errorf("skipped: %s: %s", s.FullText(), s.Failure.Message)
 		}
 	}
-	for i, k := range skips {
-		if want := k.specs * (suites - k.runs); seen[i] != want {
-			t.Errorf("%d specs with %q are skipped, the list has %d", seen[i], k.text, want)
+	all := 0
+	for backend, n := range suites {
+		all += n
+		for i, k := range skips[backend] {
+			if want := k.specs * (n - k.runs); seen[backend][i] != want {
+				t.Errorf("%s: %d specs with %q are skipped, the list has %d", backend, seen[backend][i], k.text, want)
+			}
 		}
 	}
-	if states["pending"] != unfinished*suites {
-		t.Errorf("%d specs are pending, want %d", states["pending"], unfinished*suites)
+	if states["pending"] != unfinished*all {
+		t.Errorf("%d specs are pending, want %d", states["pending"], unfinished*all)
 	}
-	t.Logf("%d suites: %v", suites, states)
+	t.Logf("suites %v: %v", suites, states)
 }

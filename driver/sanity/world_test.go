@@ -31,22 +31,23 @@ const (
 type platform struct {
 	dir   string
 	disks disk.Store
-	// node makes the node of a VM.
-	node func(bios string) (host.Host, error)
+	// node makes the node with a BIOS uuid; s is the storage network that it is
+	// on, nil for none.
+	node func(bios string, s host.SAN, a host.Adapters) (host.Host, error)
 	// plugin runs the node's driver until ctx ends, and says where its socket is
 	// for this process.
-	plugin func(ctx context.Context, h host.Host, log *slog.Logger) (socket string, done <-chan error, err error)
+	plugin func(ctx context.Context, backend driver.Backend, h host.Host, log *slog.Logger) (socket string, done <-chan error, err error)
 }
 
 // memory is a node in memory with its driver in this process.
 func memory(t *testing.T) *platform {
 	p := &platform{dir: shortDir(t), disks: disk.NewMemory()}
-	p.node = func(bios string) (host.Host, error) {
-		return host.NewMemory(host.MemoryConfig{Name: nodeName, Seed: 11, BIOSUUID: bios}), nil
+	p.node = func(bios string, s host.SAN, a host.Adapters) (host.Host, error) {
+		return host.NewMemory(host.MemoryConfig{Name: nodeName, Seed: 11, BIOSUUID: bios, SAN: s, Adapters: a}), nil
 	}
-	p.plugin = func(ctx context.Context, h host.Host, log *slog.Logger) (string, <-chan error, error) {
+	p.plugin = func(ctx context.Context, backend driver.Backend, h host.Host, log *slog.Logger) (string, <-chan error, error) {
 		sock := filepath.Join(p.dir, "n.sock")
-		done, err := embed(ctx, driver.Config{Mode: driver.Node, Endpoint: "unix://" + sock, Host: h, TopologyFile: topologyFile, NodeName: nodeName, Log: log, Version: "test"})
+		done, err := embed(ctx, driver.Config{Mode: driver.Node, Backend: backend, Endpoint: "unix://" + sock, Host: h, TopologyFile: topologyFile, NodeName: nodeName, Log: log, Version: "test"})
 		return sock, done, err
 	}
 	return p
@@ -78,13 +79,19 @@ func embed(ctx context.Context, cfg driver.Config) (<-chan error, error) {
 	}
 }
 
-// world is a vCenter, a node, and the driver's two parts, each on a socket.
+// world is a storage system, a node, and the driver's two parts, each on a
+// socket.
 type world struct {
+	backend    string
+	protocol   string // to the storage, "" for vsphere
 	node       host.Host
 	disks      disk.Store
 	controller string
 	plugin     string
 	stop       func() error
+	// secrets, parameters and mutable are files of csi-sanity's configuration;
+	// "": none.
+	secrets, parameters, mutable string
 }
 
 // bus plugs disks of the vCenter into the node.
@@ -129,8 +136,8 @@ func (b *bus) Resize(ctx context.Context, _, wwn string) error {
 	return nil
 }
 
-// start builds a world.
-func start(t *testing.T, p *platform) *world {
+// startVSphere builds a world with a vCenter.
+func startVSphere(t *testing.T, p *platform) *world {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -139,30 +146,24 @@ func start(t *testing.T, p *platform) *world {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &world{disks: p.disks}
+	w := &world{backend: "vsphere", disks: p.disks}
 	b := &bus{disks: w.disks, open: map[string]disk.Image{}}
 	vc, err := vcenter.New(context.Background(), vcenter.Config{Seed: 11, TLS: true, Nodes: []vcenter.Node{{Name: nodeName, Zone: "zone-a"}}, Disks: w.disks, Hardware: b})
 	must(err)
-	w.node, err = p.node(vc.VMUUID(nodeName))
+	w.node, err = p.node(vc.VMUUID(nodeName), nil, host.Adapters{})
 	must(err)
 	b.node = w.node
 	t.Cleanup(func() { cancel(); vc.Close(); w.node.Close(); w.disks.Close() }) // after a failure here
 
 	must(w.node.WriteFile(topologyFile, []byte("topology.csi.vmware.com/k8s-zone=\"zone-a\"\n"), 0o644))
-	log := slog.New(slog.DiscardHandler)
-	if f := os.Getenv("CSILAB_SANITY_LOG"); f != "" {
-		out, err := os.Create(f + "." + w.node.Kind())
-		must(err)
-		t.Cleanup(func() { out.Close() })
-		log = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	}
+	log := w.log(t)
 	conf, err := vsphere.ParseConfig([]byte(vc.Conf("sanity")), func(string) string { return "" })
 	must(err)
 	w.controller = filepath.Join(p.dir, "c.sock")
 	controller, err := embed(ctx, driver.Config{Mode: driver.Controller, Endpoint: "unix://" + w.controller, VSphere: &conf, StateDir: filepath.Join(p.dir, "state"), Log: log, Version: "test"})
 	must(err)
 	var plugin <-chan error
-	w.plugin, plugin, err = p.plugin(ctx, w.node, log)
+	w.plugin, plugin, err = p.plugin(ctx, driver.VSphere, w.node, log)
 	must(err)
 	w.stop = func() error {
 		left := leftovers(w, vc)
@@ -175,6 +176,20 @@ func start(t *testing.T, p *platform) *world {
 	return w
 }
 
+// log is where the world's drivers write.
+func (w *world) log(t *testing.T) *slog.Logger {
+	f := os.Getenv("CSILAB_SANITY_LOG")
+	if f == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	out, err := os.Create(f + "." + w.backend + w.protocol + "." + w.node.Kind())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { out.Close() })
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
 // leftovers says what the specs, which clean up, left behind.
 func leftovers(w *world, vc *vcenter.VCenter) error {
 	var errs []error
@@ -184,6 +199,13 @@ func leftovers(w *world, vc *vcenter.VCenter) error {
 	for _, s := range vc.Snapshots() {
 		errs = append(errs, fmt.Errorf("snapshot %v is left", s))
 	}
+	errs = append(errs, w.leftovers())
+	return errors.Join(errs...)
+}
+
+// leftovers are those of the node and the disks.
+func (w *world) leftovers() error {
+	var errs []error
 	for _, i := range w.disks.List() {
 		errs = append(errs, fmt.Errorf("image %s is left", i.ID))
 	}
@@ -206,6 +228,7 @@ func (w *world) config(access string) sanity.TestConfig {
 	c.Address, c.ControllerAddress = "unix://"+w.plugin, "unix://"+w.controller
 	c.TargetPath, c.StagingPath = kubelet+"/pods/sanity", kubelet+"/plugins/sanity"
 	c.TestVolumeAccessType = access
+	c.SecretsFile, c.TestVolumeParametersFile, c.TestVolumeMutableParametersFile = w.secrets, w.parameters, w.mutable
 	mkdir := func(p string) (string, error) { return p, w.node.MkdirAll(p, 0o750) }
 	remove := func(p string) error {
 		if err := w.node.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
