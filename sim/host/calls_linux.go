@@ -23,7 +23,7 @@ func (h *Real) commandDir() string { return filepath.Join(h.cfg.Dir, "bin") }
 
 // listenForCalls makes the links and the socket.
 func (h *Real) listenForCalls() error {
-	if h.cfg.Interceptor == nil {
+	if h.cfg.Interceptor == nil && h.san == nil {
 		return nil
 	}
 	if !mainCalled {
@@ -33,10 +33,18 @@ func (h *Real) listenForCalls() error {
 	if err != nil {
 		return fmt.Errorf("host: %w", err)
 	}
-	for _, name := range shim.Names {
-		if _, err := findTool(name); err != nil {
-			continue // the node lacks it
+	var names []string
+	if h.cfg.Interceptor != nil {
+		for _, name := range shim.Names {
+			if _, err := findTool(name); err == nil { // otherwise the node lacks it
+				names = append(names, name)
+			}
 		}
+	}
+	if h.san != nil {
+		names = append(names, shim.Emulated...)
+	}
+	for _, name := range names {
 		link := filepath.Join(h.commandDir(), name)
 		_ = os.Remove(link) // an earlier binary's
 		if err := os.Symlink(self, link); err != nil {
@@ -125,6 +133,13 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
+			if h.emulates(req.Name) {
+				ran = true
+				var o, e strings.Builder
+				code, err := h.san.run(&o, &e, req.Name, req.Args)
+				status = shim.Message{Exit: code, Out: o.String(), Text: e.String()}
+				return exit(code, err)
+			}
 			if err := out.Encode(shim.Message{Go: true}); err != nil {
 				return fmt.Errorf("%w: %w", fault.ErrReplyLost, err)
 			}
@@ -136,6 +151,9 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 				return context.Cause(ctx)
 			}
 		})
+	if req.Name == "umount" {
+		h.san.dropCaches()
+	}
 	return out.Encode(answer(req.Name, ran, status, err))
 }
 
@@ -145,9 +163,10 @@ func answer(name string, ran bool, status shim.Message, err error) shim.Message 
 	var errno syscall.Errno
 	switch {
 	case err == nil:
-		return shim.Message{Exit: status.Exit}
+		return status
 	case ran && errors.As(err, &own):
-		return shim.Message{Exit: own.Code}
+		status.Exit = own.Code
+		return status
 	case errors.Is(err, fault.ErrCrashed):
 		return shim.Message{Exit: 128 + int(syscall.SIGKILL)}
 	case errors.As(err, &errno):

@@ -29,6 +29,11 @@ func attachLoop(path, dir string) (*loop, error) {
 		return nil, fmt.Errorf("host: %w", err)
 	}
 	defer back.Close()
+	return configureLoop(back, path, dir)
+}
+
+// configureLoop makes a loop device for an open file, whose path it shows.
+func configureLoop(back *os.File, path, dir string) (*loop, error) {
 	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("host: %w", err)
@@ -39,7 +44,7 @@ func attachLoop(path, dir string) (*loop, error) {
 		if err != nil {
 			return nil, fmt.Errorf("host: LOOP_CTL_GET_FREE: %w", err)
 		}
-		f, err := openLoop(n, dir)
+		f, err := openLoop(n, dir, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -58,9 +63,11 @@ func attachLoop(path, dir string) (*loop, error) {
 	return nil, fmt.Errorf("host: no free loop device for %s: others took %d", path, loopAttempts)
 }
 
-func openLoop(n int, dir string) (*os.File, error) {
+// openLoop opens the nth loop device for reading and writing; flags are further
+// ones.
+func openLoop(n int, dir string, flags int) (*os.File, error) {
 	name := fmt.Sprintf("/dev/loop%d", n)
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	f, err := os.OpenFile(name, os.O_RDWR|flags, 0)
 	if !errors.Is(err, os.ErrNotExist) {
 		return f, err
 	}
@@ -70,13 +77,25 @@ func openLoop(n int, dir string) (*os.File, error) {
 		return nil, fmt.Errorf("host: %s: %w", name, err)
 	}
 	defer os.Remove(name)
-	return os.OpenFile(name, os.O_RDWR, 0)
+	return os.OpenFile(name, os.O_RDWR|flags, 0)
 }
 
 // resize takes over the size of the file.
 func (l *loop) resize() error {
 	if _, err := unix.IoctlRetInt(int(l.f.Fd()), unix.LOOP_SET_CAPACITY); err != nil {
 		return fmt.Errorf("host: LOOP_SET_CAPACITY: %w", err)
+	}
+	return nil
+}
+
+// readOnly makes writes fail with EPERM, or not.
+func (l *loop) readOnly(on bool) error {
+	v := 0
+	if on {
+		v = 1
+	}
+	if err := unix.IoctlSetPointerInt(int(l.f.Fd()), unix.BLKROSET, v); err != nil {
+		return fmt.Errorf("host: BLKROSET: %w", err)
 	}
 	return nil
 }

@@ -73,9 +73,8 @@ type Memory struct {
 	devices map[devno]*device
 	made    map[string]int // wwn -> filesystems made, for their UUIDs
 
-	scsi  *scsi.Stack              // nil: no SAN
-	shown map[scsi.Object][]*inode // what of the stack is in /sys and /dev
-	fixed map[*inode]bool          // directories of /sys that stay
+	scsi *scsi.Stack // nil: no SAN
+	view *stackView  // of it in /sys
 }
 
 var _ Host = (*Memory)(nil)
@@ -124,19 +123,7 @@ func (h *Memory) boot() {
 	proc.root.file("mounts", h.ns.mounts, nil)
 	proc.root.file("self/mountinfo", h.ns.info, nil)
 	proc.root.file("self/mounts", h.ns.mounts, nil)
-	serial, uuid := DMI(h.cfg.BIOSUUID)
-	if h.scsi != nil {
-		serial, uuid = "CZ"+strings.ToUpper(strings.ReplaceAll(h.cfg.BIOSUUID, "-", ""))[:8], h.cfg.BIOSUUID
-	}
-	text := func(s string) func() []byte { return func() []byte { return []byte(s + "\n") } }
-	h.sys.root.file("class/dmi/id/product_serial", text(serial), nil)
-	h.sys.root.file("class/dmi/id/product_uuid", text(uuid), nil)
-	vendor, product := "VMware, Inc.", "VMware Virtual Platform"
-	if h.scsi != nil {
-		vendor, product = "HPE", "ProLiant DL360 Gen10"
-	}
-	h.sys.root.file("class/dmi/id/sys_vendor", text(vendor), nil)
-	h.sys.root.file("class/dmi/id/product_name", text(product), nil)
+	h.sys.root.dmi(h.cfg.BIOSUUID, h.scsi != nil)
 	h.sys.root.file("class/scsi_host/host0/scan", nil, func([]byte) error { return nil })
 	h.dev.root.at("disk/by-id")
 	for _, d := range h.disks {
@@ -151,6 +138,24 @@ func clearMounts(n *inode) {
 	n.mounts = 0
 	for _, c := range n.children {
 		clearMounts(c)
+	}
+}
+
+// dmiFiles are the files of /sys/class/dmi/id, without their newlines: those of
+// a virtual machine, or of a server.
+func dmiFiles(biosUUID string, server bool) map[string]string {
+	if server {
+		return map[string]string{"product_serial": "CZ" + strings.ToUpper(strings.ReplaceAll(biosUUID, "-", ""))[:8], "product_uuid": biosUUID,
+			"sys_vendor": "HPE", "product_name": "ProLiant DL360 Gen10"}
+	}
+	serial, uuid := DMI(biosUUID)
+	return map[string]string{"product_serial": serial, "product_uuid": uuid, "sys_vendor": "VMware, Inc.", "product_name": "VMware Virtual Platform"}
+}
+
+// dmi puts them in a /sys.
+func (n *inode) dmi(biosUUID string, server bool) {
+	for name, text := range dmiFiles(biosUUID, server) {
+		n.file("class/dmi/id/"+name, func() []byte { return []byte(text + "\n") }, nil)
 	}
 }
 

@@ -28,7 +28,9 @@ func (e memoryExec) Command(cmd string, args ...string) exec.Cmd {
 }
 
 func (e memoryExec) CommandContext(ctx context.Context, cmd string, args ...string) exec.Cmd {
-	return &memoryCmd{h: e.h, ctx: ctx, name: cmd, args: args}
+	return &innerCmd{ctx: ctx, run: func(ctx context.Context, out, errs io.Writer) error {
+		return e.h.run(ctx, out, errs, cmd, args)
+	}}
 }
 
 func (e memoryExec) LookPath(file string) (string, error) {
@@ -94,71 +96,3 @@ func exit(status int, err error) error {
 	}
 	return err
 }
-
-// memoryCmd is one run of a command.
-type memoryCmd struct {
-	h    *Memory
-	ctx  context.Context
-	name string
-	args []string
-
-	stdout, stderr io.Writer
-	started        bool
-	err            error
-}
-
-func (c *memoryCmd) Run() error { return c.h.run(c.ctx, c.stdout, c.stderr, c.name, c.args) }
-
-func (c *memoryCmd) CombinedOutput() ([]byte, error) {
-	var b bytes.Buffer
-	err := c.h.run(c.ctx, &b, &b, c.name, c.args)
-	return b.Bytes(), err
-}
-
-func (c *memoryCmd) Output() ([]byte, error) {
-	var b bytes.Buffer
-	err := c.h.run(c.ctx, &b, c.stderr, c.name, c.args)
-	return b.Bytes(), err
-}
-
-func (c *memoryCmd) SetDir(string)         {}
-func (c *memoryCmd) SetStdin(io.Reader)    {}
-func (c *memoryCmd) SetEnv([]string)       {}
-func (c *memoryCmd) SetStdout(w io.Writer) { c.stdout = w }
-func (c *memoryCmd) SetStderr(w io.Writer) { c.stderr = w }
-
-// StdoutPipe gives the output; it is there once Start has returned.
-func (c *memoryCmd) StdoutPipe() (io.ReadCloser, error) {
-	b := &bytes.Buffer{}
-	c.stdout = b
-	return io.NopCloser(b), nil
-}
-
-// StderrPipe gives the errors; they are there once Start has returned.
-func (c *memoryCmd) StderrPipe() (io.ReadCloser, error) {
-	b := &bytes.Buffer{}
-	c.stderr = b
-	return io.NopCloser(b), nil
-}
-
-// Start runs the command to its end: there is nothing that takes time.
-func (c *memoryCmd) Start() error {
-	if c.started {
-		return fmt.Errorf("exec: already started")
-	}
-	c.started = true
-	c.err = c.Run()
-	if c.err == exec.ErrExecutableNotFound || c.ctx.Err() != nil {
-		return c.err
-	}
-	return nil
-}
-
-func (c *memoryCmd) Wait() error {
-	if !c.started {
-		return fmt.Errorf("exec: not started")
-	}
-	return c.err
-}
-
-func (c *memoryCmd) Stop() {}

@@ -14,58 +14,23 @@ import (
 
 // installSAN puts the files of the storage network's software on the node's disk.
 func (h *Memory) installSAN() {
-	etc := func(rel, text string) {
+	for rel, text := range sanFiles(h.cfg.Seed, h.cfg.Name, h.cfg.Adapters, h.cfg.RecheckWWID) {
 		dir, name := path.Split(rel)
 		h.rootfs.root.at("etc/"+dir).add(name, 0o644).data = []byte(text)
 	}
-	if iqn := h.cfg.Adapters.IQN; iqn != "" {
-		etc("iscsi/initiatorname.iscsi", "InitiatorName="+iqn+"\n")
-		etc("iscsi/iscsid.conf", "node.startup = manual\nnode.session.timeo.replacement_timeout = 120\n")
-	}
-	recheck := ""
-	if h.cfg.RecheckWWID {
-		recheck = "    recheck_wwid yes\n"
-	}
-	etc("multipath.conf", `defaults {
-    user_friendly_names yes
-    find_multipaths no
-`+recheck+`}
-blacklist {
-    devnode "^sda$"
-}
-devices {
-    device {
-        vendor "3PARdata"
-        product "VV"
-        path_grouping_policy group_by_prio
-        path_checker tur
-        prio alua
-        hardware_handler "1 alua"
-        features "0"
-        failback immediate
-        no_path_retry 18
-        fast_io_fail_tmo 10
-        dev_loss_tmo infinity
-    }
-}
-`)
-	etc("machine-id", strings.ReplaceAll(UUIDOf(fmt.Sprintf("%d|host|%s|machine-id", h.cfg.Seed, h.cfg.Name)), "-", "")+"\n")
 	bindings := h.rootfs.root.at("etc/multipath").add("bindings", 0o600)
 	bindings.gen = func() ([]byte, error) { return h.scsi.Bindings(), nil }
 }
 
 // bootSAN lets the stack look for its disks.
 func (h *Memory) bootSAN() {
-	h.shown, h.fixed = map[scsi.Object][]*inode{}, map[*inode]bool{}
+	h.view = newStackView(h.scsi, h.sys.root, h.udev)
 	for _, d := range []string{"disk/by-path", "mapper"} {
 		h.dev.root.at(d)
 	}
 	control := h.dev.root.at("mapper").add("control", fs.ModeDevice|fs.ModeCharDevice|0o600)
 	control.dev = devno{10, 236}
-	h.bootNet()
-	for _, f := range h.scsi.Static() {
-		h.fixed[h.sys.root.at(f.Path)] = true
-	}
+	h.cards().show(h.sys.root)
 	h.proc.root.file("scsi/scsi", func() []byte { return h.scsi.ProcSCSI() }, nil)
 	h.scsi.Boot()
 	h.udev()
@@ -79,65 +44,17 @@ func (h *Memory) udev() {
 			h.relink(e.Name)
 			continue
 		}
-		h.hide(e.Object)
+		h.view.hide(e.Object)
 		node, block := h.scsi.Node(e.Object)
 		if e.Action == scsi.Remove {
 			h.unplugSAN(e.Object)
 			continue
 		}
-		h.show(e.Object)
+		h.view.show(e.Object)
 		if block {
 			h.plugSAN(node, e.Action == scsi.Add)
 		}
 	}
-}
-
-// show puts the files of an object in /sys.
-func (h *Memory) show(o scsi.Object) {
-	for _, f := range h.scsi.Sysfs(o) {
-		dir, name := path.Split(f.Path)
-		at := h.sys.root.at(dir)
-		if at.children[name] != nil {
-			continue
-		}
-		var n *inode
-		switch {
-		case f.Link != "":
-			n = at.add(name, fs.ModeSymlink|0o777)
-			n.target = f.Link
-		case f.Read == nil && f.Write == nil:
-			n = at.add(name, fs.ModeDir|0o755)
-		default:
-			mode := fs.FileMode(0)
-			if f.Read != nil {
-				mode |= 0o444
-			}
-			if f.Write != nil {
-				mode |= 0o200
-			}
-			n = at.add(name, mode)
-			n.gen = f.Read
-			if f.Write != nil {
-				n.set = func(b []byte) error {
-					defer h.udev()
-					return f.Write(b)
-				}
-			}
-		}
-		h.shown[o] = append(h.shown[o], n)
-	}
-}
-
-// hide takes them away, and the directories that are empty then.
-func (h *Memory) hide(o scsi.Object) {
-	for _, n := range slices.Backward(h.shown[o]) {
-		for n != h.sys.root && len(n.children) == 0 && !h.fixed[n] && n.parent.children[n.name] == n {
-			up := n.parent
-			n.drop()
-			n = up
-		}
-	}
-	delete(h.shown, o)
 }
 
 // relink makes a link below /dev lead where the stack says.

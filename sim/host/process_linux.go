@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	osexec "os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,6 +23,9 @@ func (h *Real) StartProcess(ctx context.Context, argv, env []string, stdout, std
 		return nil, errors.New("host: StartProcess: argv: must not be empty")
 	}
 	path, err := findTool(argv[0])
+	if h.emulates(argv[0]) {
+		path, err = filepath.Join(h.commandDir(), emulatedName(argv[0])), nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("host: StartProcess: %s: %w", argv[0], err)
 	}
@@ -58,6 +62,16 @@ func (h *Real) StartProcess(ctx context.Context, argv, env []string, stdout, std
 		delete(h.procs, p)
 	}()
 	return p, nil
+}
+
+// scriptEnvironment is the environment of a command that Exec runs. What may run
+// commands of a storage network itself, a shell, finds them; a storage command
+// is the real one, with what it calls.
+func (h *Real) scriptEnvironment(cmd string) []string {
+	if h.san == nil || slices.Contains(shim.Names, filepath.Base(cmd)) {
+		return os.Environ()
+	}
+	return h.environment(os.Environ())
 }
 
 // environment puts the directory of intercepted commands before PATH.

@@ -20,6 +20,13 @@ type RealConfig struct {
 	// the node has its own view of. Keep it short: socket paths below it hold
 	// about 100 bytes.
 	Dir string
+	// SAN is the storage network that the node is connected to with Adapters; nil:
+	// none. A node that has one is no virtual machine of VMware's. It wants
+	// /dev/fuse.
+	SAN      SAN
+	Adapters Adapters
+	// RecheckWWID is recheck_wwid of /etc/multipath.conf; see scsi.Config.
+	RecheckWWID bool
 	// Log receives messages; nil discards them.
 	Log *slog.Logger
 	// Interceptor sees the storage commands (mount, mkfs.ext4, …) that

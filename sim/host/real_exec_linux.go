@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"strings"
@@ -40,17 +39,25 @@ func (h *Real) Exec() exec.Interface { return realExec{h} }
 
 type realExec struct{ h *Real }
 
-func (e realExec) LookPath(file string) (string, error) { return findTool(file) }
+func (e realExec) LookPath(file string) (string, error) {
+	if e.h.emulates(file) {
+		return "/usr/sbin/" + emulatedName(file), nil
+	}
+	return findTool(file)
+}
 
 func (e realExec) Command(cmd string, args ...string) exec.Cmd {
 	return e.CommandContext(context.Background(), cmd, args...)
 }
 
 func (e realExec) CommandContext(ctx context.Context, cmd string, args ...string) exec.Cmd {
+	if e.h.emulates(cmd) {
+		return e.h.san.command(ctx, emulatedName(cmd), args)
+	}
 	path, err := findTool(cmd)
 	c := osexec.CommandContext(ctx, path, args...)
 	c.Args[0] = cmd
-	c.Env = append(os.Environ(), shim.EnvNode+"="+e.h.cfg.Dir)
+	c.Env = append(e.h.scriptEnvironment(cmd), shim.EnvNode+"="+e.h.cfg.Dir)
 	return &realCmd{Cmd: e.h.command(c), h: e.h, err: err}
 }
 
@@ -138,6 +145,12 @@ type realMounter struct {
 // statMounter answers from statx and openat2, which look where the thread is.
 // Its methods that read /proc/self must not be used here.
 var statMounter = sync.OnceValue(func() mount.Interface { return mount.NewWithoutSystemd("") })
+
+func (m realMounter) Unmount(target string) error {
+	err := m.mountCommands.Unmount(target)
+	m.h.san.dropCaches()
+	return err
+}
 
 func (m realMounter) List() ([]mount.MountPoint, error) {
 	return result(m.h, "open", "/proc/mounts", func() ([]mount.MountPoint, error) {

@@ -76,6 +76,9 @@ func (h *Real) WriteFile(p string, data []byte, perm fs.FileMode) error {
 		if err := os.WriteFile(p, data, perm); err != nil {
 			return err
 		}
+		if h.san != nil {
+			return nil // its /sys does so itself
+		}
 		if rest, ok := strings.CutPrefix(p, "/sys/block/"); ok {
 			if name, ok := strings.CutSuffix(rest, "/device/rescan"); ok {
 				return pathError("write", p, h.rescan(name))

@@ -55,6 +55,8 @@ type Real struct {
 
 	calls net.Listener
 	serve sync.WaitGroup
+
+	san *realSAN // nil: no storage network
 }
 
 type realDisk struct {
@@ -124,12 +126,23 @@ func NewReal(ctx context.Context, cfg RealConfig) (*Real, error) {
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
-	for _, d := range []string{"kubelet", "dev", "sys", "bin"} {
+	dirs := []string{"kubelet", "dev", "sys", "bin"}
+	if cfg.SAN != nil {
+		if _, err := os.Stat("/dev/fuse"); err != nil {
+			return nil, fmt.Errorf("host: real nodes on a storage network want FUSE: %w", err)
+		}
+		h.san = newRealSAN(h)
+		dirs = append(dirs, "san", "machine", "log")
+	}
+	for _, d := range dirs {
 		if err := os.MkdirAll(filepath.Join(cfg.Dir, d), 0o750); err != nil {
 			return nil, fmt.Errorf("host: %w", err)
 		}
 	}
-	err := h.listenForCalls()
+	err := h.installSAN()
+	if err == nil {
+		err = h.listenForCalls()
+	}
 	if err == nil {
 		err = h.PowerOn()
 	}
@@ -143,6 +156,9 @@ func NewReal(ctx context.Context, cfg RealConfig) (*Real, error) {
 // boot makes the node's view of the file system. It runs in the namespace.
 func (h *Real) boot() error {
 	steps := []func() error{h.mountKubelet, h.mountDev, h.mountSys}
+	if h.san != nil {
+		steps = []func() error{h.mountKubelet, h.mountSAN, h.mountCommands, h.mountEtc, h.mountDev, h.mountSANSys}
+	}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return fmt.Errorf("host: node %s: %w", h.cfg.Name, err)
@@ -227,9 +243,7 @@ func (h *Real) mountSys() error {
 	if err := os.MkdirAll(dmi, 0o755); err != nil {
 		return err
 	}
-	serial, uuid := DMI(h.cfg.BIOSUUID)
-	for name, text := range map[string]string{"product_serial": serial, "product_uuid": uuid,
-		"sys_vendor": "VMware, Inc.", "product_name": "VMware Virtual Platform"} {
+	for name, text := range dmiFiles(h.cfg.BIOSUUID, false) {
 		if err := os.WriteFile(dmi+"/"+name, []byte(text+"\n"), 0o444); err != nil {
 			return err
 		}
@@ -248,6 +262,10 @@ func (h *Real) plug(d *realDisk) error {
 			return err
 		}
 	}
+	if h.san != nil {
+		h.san.plugDisk(d)
+		return nil
+	}
 	dir := "/sys/block/" + d.name
 	if err := os.MkdirAll(dir+"/device", 0o755); err != nil {
 		return err
@@ -262,7 +280,13 @@ func (h *Real) unplug(d *realDisk) error {
 	for _, l := range links(d.wwn) {
 		errs = append(errs, os.Remove("/dev/disk/by-id/"+l))
 	}
-	return errors.Join(append(errs, os.Remove("/dev/"+d.name), os.RemoveAll("/sys/block/"+d.name))...)
+	errs = append(errs, os.Remove("/dev/"+d.name))
+	if h.san != nil {
+		h.san.unplugDisk(d)
+	} else {
+		errs = append(errs, os.RemoveAll("/sys/block/"+d.name))
+	}
+	return errors.Join(errs...)
 }
 
 // do runs f in the node's namespace.
@@ -347,6 +371,13 @@ func (h *Real) mountedNames() map[string]bool {
 	if h.t == nil {
 		return names
 	}
+	if h.san != nil {
+		h.san.mu.Lock()
+		for _, d := range h.san.stack.Disks() {
+			names[d.Name] = true
+		}
+		h.san.mu.Unlock()
+	}
 	_ = h.t.do(func() {
 		mounts, err := mount.ListProcMounts("/proc/thread-self/mounts")
 		if err != nil {
@@ -424,9 +455,16 @@ func (h *Real) rescan(name string) error {
 
 // Disks implements Host.
 func (h *Real) Disks() []string {
+	var out []string
+	if h.san != nil {
+		h.san.mu.Lock()
+		for _, d := range h.san.stack.Disks() {
+			out = append(out, d.WWN)
+		}
+		h.san.mu.Unlock()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make([]string, 0, len(h.disks))
 	for _, d := range slices.Concat(h.disks, h.leaving) {
 		out = append(out, d.wwn)
 	}
@@ -469,16 +507,25 @@ func (h *Real) halt() error {
 	if h.t == nil {
 		return nil
 	}
-	var err error
+	var err, serr error
+	if h.san != nil {
+		serr = h.san.cut()
+	}
 	derr := h.t.do(func() {
 		if err := shutdownMounted(""); err != nil {
 			h.log.Warn("power off loses nothing", "node", h.cfg.Name, "error", err)
 		}
 		err = unmountAll()
+		if h.san != nil {
+			err = errors.Join(err, h.san.unmountAll())
+		}
 	})
+	if h.san != nil {
+		serr = errors.Join(serr, h.san.forget())
+	}
 	h.t.close()
 	h.t = nil
-	return errors.Join(err, derr)
+	return errors.Join(err, derr, serr)
 }
 
 // unmountAll takes away, last first, what was mounted in the node.
@@ -513,13 +560,24 @@ func (h *Real) PowerOn() error {
 	}
 	t, err := newThreads(h.boot)
 	if err != nil {
+		if h.san != nil {
+			err = errors.Join(err, h.san.cut())
+		}
 		return err
 	}
 	h.t = t
+	if h.san != nil {
+		if err := h.san.boot(t); err != nil {
+			return errors.Join(err, h.halt())
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, d := range h.disks {
 		d.name = diskName(i + 1)
+		if h.san != nil {
+			d.name = h.san.freeName(i + 1)
+		}
 		var perr error
 		if err := t.do(func() { perr = h.plug(d) }); err != nil || perr != nil {
 			return errors.Join(err, perr, h.halt())

@@ -21,6 +21,8 @@ type threads struct {
 	ns   *os.File // the namespace, for further threads
 	idle chan *thread
 
+	max int // operations that are under way at a time
+
 	mu    sync.Mutex
 	all   []*thread
 	count int // all, and those that are starting
@@ -35,7 +37,7 @@ type thread struct{ work chan func() }
 
 // newThreads makes a namespace and runs setup in it.
 func newThreads(setup func() error) (*threads, error) {
-	t := &threads{idle: make(chan *thread, maxThreads), count: 1}
+	t := &threads{idle: make(chan *thread, maxThreads), max: maxThreads, count: 1}
 	err := t.start(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("host: a mount namespace of its own: %w", err)
@@ -55,6 +57,21 @@ func newThreads(setup func() error) (*threads, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// another gives a further thread in the namespace, for who must not wait for
+// those of t. It keeps the namespace until it is closed.
+func (t *threads) another() (*threads, error) {
+	fd, err := unix.FcntlInt(t.ns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("host: %w", err)
+	}
+	n := &threads{ns: os.NewFile(uintptr(fd), t.ns.Name()), idle: make(chan *thread, 1), max: 1, count: 1}
+	if err := n.start(n.join); err != nil {
+		n.ns.Close()
+		return nil, err
+	}
+	return n, nil
 }
 
 // start adds a thread that has gone through enter.
@@ -119,7 +136,7 @@ func (t *threads) do(f func()) error {
 	case th = <-t.idle:
 	default:
 		t.mu.Lock()
-		grow := t.count < maxThreads
+		grow := t.count < t.max
 		if grow {
 			t.count++
 		}

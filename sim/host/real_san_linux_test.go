@@ -1,0 +1,204 @@
+package host_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/host"
+	"github.com/csilab/csilab/sim/host/scsi"
+	"github.com/csilab/csilab/sim/host/scsi/scsitest"
+	"github.com/csilab/csilab/sim/host/shim"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+// TestEmulatedCommands: a link for each program that the stack is.
+func TestEmulatedCommands(t *testing.T) {
+	want := slices.Sorted(slices.Values(append(scsi.Commands(), "ip")))
+	if !slices.Equal(want, shim.Emulated) {
+		t.Errorf("the node has %v, links are made for %v", want, shim.Emulated)
+	}
+}
+
+// realSANNode makes a real node and a network with one volume, exported to it.
+func realSANNode(t *testing.T, p host.Protocol, in *fault.Interceptor) (*sanWorld, sanNode, *host.Real) {
+	t.Helper()
+	if err := realSupported(); err != nil {
+		t.Skip(err)
+	}
+	w := &sanWorld{kind: "real", protocol: p, ports: scsitest.Ports(p, 2), dir: shortTempDir(t)}
+	store := must1(disk.NewFiles(filepath.Join(w.dir, "disks")))(t)
+	t.Cleanup(func() { store.Close() })
+	w.san = scsitest.New(store, w.ports...)
+	cfg := host.RealConfig{Name: "node-1", Seed: 1, Dir: filepath.Join(w.dir, "n"), SAN: w.san, Interceptor: in,
+		Adapters: host.Adapters{Networks: []string{"10.0.1.1/24"}}}
+	n := sanNode{initiator: "iqn.1994-05.com.redhat:node-1"}
+	if p == host.FC {
+		n.initiator = "10000000c9000001"
+		cfg.Adapters.WWPNs = []string{n.initiator}
+	} else {
+		cfg.Adapters.IQN = n.initiator
+	}
+	r := must1(host.NewReal(context.Background(), cfg))(t)
+	t.Cleanup(func() { must(t, r.Close()) })
+	n.Host = r
+	must(t, w.san.Volume("v", 32<<20))
+	must(t, w.san.Export("v", n.initiator, 5))
+	return w, n, r
+}
+
+// plugin is what a node plugin for such arrays does, in shell: it knows nothing
+// but commands and files.
+const plugin = `
+set -e
+serial=$1 staging=$2
+find_map() {
+	for d in /sys/block/dm-*; do
+		if [ "$(cat $d/dm/uuid 2>/dev/null)" = mpath-3$serial ]; then cat $d/dm/name; return; fi
+	done
+}
+[ -z "$(find_map)" ]
+if [ -e /sys/class/fc_host ]; then
+	for h in /sys/class/fc_host/host*; do grep -q Online $h/port_state; echo "- - 5" > /sys/class/scsi_host/$(basename $h)/scan; done
+else
+	grep -q InitiatorName /etc/iscsi/initiatorname.iscsi
+	iscsiadm -m discovery -t st -p 10.0.0.1 -o new
+	iscsiadm -m node | while read portal iqn; do
+		iscsiadm --mode node --targetname $iqn --portal ${portal%%,*} --op update -n node.session.auth.password -v verysecret123
+		iscsiadm --mode node --targetname $iqn --portal ${portal%%,*} --login
+	done
+	for s in /sys/class/iscsi_session/session*; do grep -q 3pardata $s/targetname; done
+	for h in /sys/class/iscsi_host/host*; do echo "- - 5" > /sys/class/scsi_host/$(basename $h)/scan; done
+fi
+dmsetup ls --target multipath
+multipathd show paths format "%w %d %t %i %o %T %z %s %m"
+map=$(find_map)
+[ -b /dev/mapper/$map ]
+lsblk -b -l -o NAME,TYPE,SIZE /dev/mapper/$map
+if cryptsetup status -v /dev/mapper/$map; then exit 9; fi
+mkfs.ext4 -q /dev/mapper/$map
+blkid -o export /dev/mapper/$map | grep TYPE
+mkdir -p $staging
+mount -t ext4 /dev/mapper/$map $staging
+grep " $staging " /proc/mounts
+echo precious > $staging/data
+sync -f $staging
+umount $staging
+slaves=$(ls /sys/block/dm-0/slaves)
+dmsetup message $map 0 fail_if_no_path
+dmsetup remove --force $map
+for s in $slaves; do echo 1 > /sys/block/$s/device/delete; done
+[ -z "$(find_map)" ]
+[ ! -e /dev/mapper/$map ]
+echo done
+`
+
+// TestUnmodifiedPlugin: a program that isn't ours, as a process of the node.
+func TestUnmodifiedPlugin(t *testing.T) {
+	for _, p := range []host.Protocol{host.ISCSI, host.FC} {
+		t.Run(string(p), func(t *testing.T) {
+			t.Parallel()
+			in := &fault.Interceptor{Ledger: &ledger.Ledger{}, Plan: &fault.Plan{}}
+			w, _, r := realSANNode(t, p, in)
+			var out bytes.Buffer
+			proc := must1(r.StartProcess(context.Background(), []string{"sh", "-c", plugin, "sh", scsitest.WWN("v"), staging}, nil, &out, &out))(t)
+			if err := proc.Wait(); err != nil {
+				t.Fatalf("%v:\n%s", err, out.String())
+			}
+			for _, want := range []string{"mpatha\t(253, 0)\n", "3" + scsitest.WWN("v") + " sdb active ", "mpatha mpath 33554432\n", "TYPE=ext4\n", "/dev/mapper/mpatha " + staging, "done\n"} {
+				if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), strings.Join(strings.Fields(want), " ")) {
+					t.Errorf("no %q in\n%s", want, out.String())
+				}
+			}
+			ops := map[string]int{}
+			for _, e := range in.Ledger.Entries() {
+				ops[e.Op]++
+				if strings.Contains(e.Request, "verysecret123") {
+					t.Errorf("the ledger has a secret: %s", e.Request)
+				}
+			}
+			for _, op := range []string{"exec dmsetup", "exec multipathd", "exec lsblk", "exec mkfs.ext4", "Mount", "Unmount"} {
+				if ops[op] == 0 {
+					t.Errorf("%s is not in the ledger: %v", op, ops)
+				}
+			}
+			// What it wrote is on the array.
+			img := must1(w.san.Store.Open("v"))(t)
+			defer img.Close()
+			if all := must1(io.ReadAll(io.NewSectionReader(img, 0, img.Size())))(t); !bytes.Contains(all, []byte("precious\n")) {
+				t.Error("what was synced is not in the volume")
+			}
+			// A rule reaches an emulated command.
+			rule := in.Plan.Arm(fault.Rule{Hop: ledger.Host, Op: "exec dmsetup", Nth: 1, Do: fault.Error(syscall.EIO)})
+			out.Reset()
+			proc = must1(r.StartProcess(context.Background(), []string{"sh", "-c", "/usr/sbin/dmsetup ls || dmsetup ls"}, nil, &out, &out))(t)
+			if err := proc.Wait(); err != nil || rule.Fired() != 1 || !strings.Contains(out.String(), "input/output error") {
+				t.Errorf("dmsetup that a rule refused: %v, %q", err, out.String())
+			}
+		})
+	}
+}
+
+// TestRealIOErrors: what the network does is felt below a real mount.
+func TestRealIOErrors(t *testing.T) {
+	w, n, _ := realSANNode(t, host.FC, nil)
+	t.Parallel()
+	supports(t, n, "ext4")
+	n.scan(t, "5")
+	formatAndMount(t, n, "/dev/mapper/mpatha", staging, "ext4")
+	must(t, n.WriteAt(staging+"/data", 0, []byte("before"), true))
+	// One path down: nobody sees it. Both down: EIO, and the filesystem gives up.
+	w.san.Down("", w.ports[0], true)
+	must(t, n.WriteAt(staging+"/data", 0, []byte("beyond"), true))
+	w.san.Down("", w.ports[1], true)
+	if err := n.WriteAt(staging+"/data", 0, []byte("losing"), true); !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.EROFS) {
+		t.Errorf("write without a path: %v", err)
+	}
+	for _, p := range w.ports {
+		w.san.Down("", p, false)
+	}
+	must(t, n.Mounter().Unmount(staging))
+	must(t, n.Mounter().Mount("/dev/mapper/mpatha", staging, "ext4", nil))
+	if got := must1(n.ReadFile(staging + "/data"))(t); string(got) != "beyond" && string(got) != "losing" {
+		t.Errorf("read %q with the paths back", got)
+	}
+	// Bytes that change on the array are read by the node: nothing is kept apart.
+	must(t, n.Mounter().Unmount(staging))
+	img := must1(w.san.Store.Open("v"))(t)
+	defer img.Close()
+	must1(img.WriteAt(bytes.Repeat([]byte{0xff}, 4096), 0))(t)
+	if err := n.Mounter().Mount("/dev/mapper/mpatha", staging, "ext4", nil); err == nil {
+		t.Error("a filesystem without its superblock was mounted")
+	}
+}
+
+// TestSysIsNotHidden: a plugin finds what isn't the storage network's, too.
+func TestSysIsNotHidden(t *testing.T) {
+	_, n, _ := realSANNode(t, host.ISCSI, nil)
+	t.Parallel()
+	for _, p := range []string{"/sys/class/net", "/sys/devices/system/cpu/online", "/sys/devices/virtual/net", "/sys/bus/cpu", "/sys/fs", "/sys/class/dmi/id/product_serial", "/etc/passwd"} {
+		if _, err := n.Stat(p); err != nil {
+			if _, here := os.Stat(p); here == nil {
+				t.Error(err)
+			}
+		}
+	}
+	if got := n.text(t, "/sys/class/dmi/id/sys_vendor"); got != "HPE" {
+		t.Errorf("vendor %q", got)
+	}
+	wantErrno(t, n.WriteFile("/sys/class/new", nil, 0o644), syscall.EACCES)
+	wantErrno(t, n.MkdirAll("/sys/class/new", 0o755), syscall.EPERM)
+	must(t, n.WriteFile("/etc/iscsi/own", []byte("x"), 0o600))
+	if _, err := os.Stat("/etc/iscsi/own"); err == nil {
+		t.Error("the node wrote to the machine's /etc")
+	}
+}

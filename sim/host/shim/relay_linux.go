@@ -1,0 +1,60 @@
+package shim
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// File descriptors of a relay.
+const (
+	RelayFUSE   = 3 // /dev/fuse, mounted
+	RelaySocket = 4 // to the node; SOCK_SEQPACKET
+)
+
+// RelayMessage bounds a message in bytes: 128 KiB of data and the headers.
+const RelayMessage = 128<<10 + 4096
+
+// relayReaders is how many requests wait for room in the socket at a time.
+const relayReaders = 2
+
+// relay passes the requests of a FUSE connection on to the node and its answers
+// back, until either is gone. It is a process of its own, outside the node's
+// mount namespace, because of how things end: who holds /dev/fuse must not wait
+// for I/O on what is mounted there, or a SIGKILL leaves processes behind that
+// wait for each other. When the relay is killed the kernel ends the connection,
+// and everything that waits for it fails.
+func relay() int {
+	for range relayReaders {
+		go func() {
+			unix.Exit(relayTo(RelaySocket, RelayFUSE))
+		}()
+	}
+	return relayTo(RelayFUSE, RelaySocket)
+}
+
+// relayTo copies messages one by one.
+func relayTo(to, from int) int {
+	b := make([]byte, RelayMessage)
+	for {
+		n, err := unix.Read(from, b)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN), from == RelayFUSE && errors.Is(err, unix.ENOENT):
+			continue // ENOENT: the request was interrupted before it was read
+		case err != nil:
+			return 1
+		case n == 0:
+			return 0
+		}
+		for {
+			_, err = unix.Write(to, b[:n])
+			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+				break
+			}
+		}
+		// ENOENT: nobody waits for this answer any more.
+		if err != nil && !(to == RelayFUSE && errors.Is(err, unix.ENOENT)) {
+			return 1
+		}
+	}
+}
