@@ -18,12 +18,13 @@ const (
 	EmptyBody     Body = "empty"     // none
 	HTMLBody      Body = "html"      // a page, as of a proxy
 	TruncatedBody Body = "truncated" // JSON that ends too early
+	ListBody      Body = "list"      // [], which the driver takes for an error where it asks by name
 )
 
 // Fault is an error that a rule of the fault plan gives to the hop csp: it is
 // answered with the status and a body of some kind. One with Edit, in the phase
-// after, answers as if nothing were wrong, with what Edit makes of the reply: a
-// lun_id of -1, a serial number in upper case.
+// after, answers as if nothing were wrong, with what Edit makes of the reply, or of
+// each object of a list: a lun_id of -1, a serial number in upper case.
 type Fault struct {
 	Status  int
 	Code    string // default: the reason phrase of Status
@@ -154,16 +155,14 @@ func answerOf(res reply, err error) answer {
 	var g *Fault
 	if errors.As(err, &g) {
 		if g.Edit != nil && res.body != nil {
-			var m map[string]any
-			if b, err := json.Marshal(res.body); err == nil && json.Unmarshal(b, &m) == nil {
-				g.Edit(m)
-				return answerOf(reply{statusOr(g.Status, res.status), m}, nil)
-			}
+			return answerOf(reply{statusOr(g.Status, res.status), edited(res.body, g.Edit)}, nil)
 		}
 		a := answer{status: statusOr(g.Status, http.StatusInternalServerError), kind: "application/json"}
 		switch g.Body {
 		case EmptyBody:
 			a.kind = ""
+		case ListBody:
+			a.body = []byte("[]")
 		case HTMLBody:
 			a.kind, a.body = "text/html", []byte("<html><body><h1>"+http.StatusText(a.status)+"</h1></body></html>\n")
 		case TruncatedBody:
@@ -187,6 +186,27 @@ func answerOf(res reply, err error) answer {
 		return answerOf(reply{}, err)
 	}
 	return answer{statusOr(res.status, http.StatusOK), "application/json", b}
+}
+
+// edited is a reply with its objects changed.
+func edited(body any, edit func(map[string]any)) any {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return body
+	}
+	var list []map[string]any
+	if json.Unmarshal(b, &list) == nil {
+		for _, m := range list {
+			edit(m)
+		}
+		return list
+	}
+	var m map[string]any
+	if json.Unmarshal(b, &m) != nil {
+		return body
+	}
+	edit(m)
+	return m
 }
 
 // CodeOf is the code that the ledger shows for an error of this hop: the

@@ -219,6 +219,15 @@ func TestFaultsOfTheProvider(t *testing.T) {
 		}
 		r.in.Plan.Disarm(rule)
 	}
+	r.in.Plan.Arm(fault.Rule{Hop: ledger.CSP, Op: "GET /volumes", Nth: 1, Do: fault.Error(&csp.Fault{Status: 200, Body: csp.ListBody})})
+	r.in.Plan.Arm(fault.Rule{Hop: ledger.CSP, Op: "GET /volumes", Nth: 1, Phase: fault.After,
+		Do: fault.Error(&csp.Fault{Edit: func(m map[string]any) { m["published"] = "no" }})})
+	if b := r.text(200, "GET", "/volumes?name="+pvc, ""); b != "[]" {
+		t.Errorf("list is %s", b)
+	}
+	if b := r.text(200, "GET", "/volumes?name="+pvc, ""); !strings.Contains(b, `"published":"no"`) {
+		t.Errorf("list is %s", b)
+	}
 	e := r.in.Ledger.Entries(ledger.OnHop(ledger.CSP, op))
 	if len(e) != 7 || e[0].Node != "node-1" || e[0].Volume != pvc {
 		t.Errorf("ledger has %v", e)
