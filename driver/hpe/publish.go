@@ -32,10 +32,6 @@ const (
 
 // Attach implements controller.Backend.
 func (b *Backend) Attach(ctx context.Context, r controller.Attach) (map[string]string, error) {
-	protocol := cmp.Or(r.Context[paramAccessProtocol], iscsi)
-	if !slices.Contains(protocols, protocol) {
-		return nil, controller.Errorf(controller.Invalid, "volume_context.accessProtocol is %q, allowed: %s", protocol, strings.Join(protocols, ", "))
-	}
 	s, err := b.session(ctx)
 	if err != nil {
 		return nil, err
@@ -50,12 +46,18 @@ func (b *Backend) Attach(ctx context.Context, r controller.Attach) (map[string]s
 	if err := settled(v); err != nil {
 		return nil, err
 	}
+	// A caller may have lost the context, as one of a static volume has none.
+	own := func(key string) string { x, _ := v.Config[key].(string); return x }
+	protocol := cmp.Or(r.Context[paramAccessProtocol], own("access_protocol"), iscsi)
+	if !slices.Contains(protocols, protocol) {
+		return nil, controller.Errorf(controller.Invalid, "volume_context.accessProtocol is %q, allowed: %s", protocol, strings.Join(protocols, ", "))
+	}
 	node, err := b.node(ctx, r.Node)
 	if err != nil {
 		return nil, err
 	}
 	h := csp.Host{Name: node.Name, UUID: node.UUID, IQNs: node.IQNs, Networks: node.Networks, WWPNs: node.WWPNs, NQNs: node.NQNs,
-		Protocol: protocol, Domain: r.Context[paramVirtualDomain]}
+		Protocol: protocol, Domain: cmp.Or(r.Context[paramVirtualDomain], own("virtual_domain"))}
 	if protocol == iscsi {
 		if h.CHAPUser, h.CHAPPass, err = b.chap(ctx, r.Context); err != nil {
 			return nil, err
