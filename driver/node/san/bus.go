@@ -14,6 +14,7 @@ import (
 const (
 	sysBlock    = "/sys/block"
 	sysSCSIHost = "/sys/class/scsi_host"
+	sysDevice   = "/sys/class/scsi_device"
 	sysFCHost   = "/sys/class/fc_host"
 	sysFCPort   = "/sys/class/fc_remote_ports"
 	sysSession  = "/sys/class/iscsi_session"
@@ -28,14 +29,14 @@ type disk struct {
 	vendor string
 	state  string // running, offline, …
 	target string // iSCSI name, or WWPN, of the port that it is behind; "" when not known
-	holder string // dm-N, the map that it is a path of; ""
+	holder mpath  // what device-mapper has made of it; zero: nothing
 }
 
 // remote says whether a disk is behind a storage network. A disk of the node
 // itself is none of this package's business.
 func (d disk) remote() bool { return d.target != "" || d.vendor == "3PARdata" }
 
-// mpath is a multipath map.
+// mpath is a map of device-mapper, most often of multipath.
 type mpath struct {
 	dm     string // dm-0
 	name   string // mpatha
@@ -46,26 +47,22 @@ type mpath struct {
 
 func (m mpath) node() string { return "/dev/mapper/" + m.name }
 
-// bus is what sysfs shows at a moment.
+func (m mpath) multipath() bool { return strings.HasPrefix(m.uuid, mapPrefix) }
+
+// bus is what sysfs shows of a volume at a moment: its map, and the disks that
+// are, were, or stand in the place of, paths to it.
 type bus struct {
-	disks []disk
-	maps  []mpath
+	own    mpath
+	mapped bool // own is there
+	disks  []disk
 }
 
-func (b bus) byUUID(uuid string) (mpath, bool) {
-	i := slices.IndexFunc(b.maps, func(m mpath) bool { return m.uuid == uuid })
+func (b bus) disk(name string) (disk, bool) {
+	i := slices.IndexFunc(b.disks, func(d disk) bool { return d.name == name })
 	if i < 0 {
-		return mpath{}, false
+		return disk{}, false
 	}
-	return b.maps[i], true
-}
-
-func (b bus) byDM(dm string) (mpath, bool) {
-	i := slices.IndexFunc(b.maps, func(m mpath) bool { return m.dm == dm })
-	if i < 0 {
-		return mpath{}, false
-	}
-	return b.maps[i], true
+	return b.disks[i], true
 }
 
 // line reads a one-line file of sysfs; "" when it isn't there.
@@ -97,42 +94,88 @@ func (s *SAN) names(dir, prefix string) ([]string, error) {
 	return out, nil
 }
 
-// look reads the bus.
-func (s *SAN) look() (bus, error) {
+// look reads what there is of the volume with a serial number: the disks in its
+// map, those at some LUNs, whoever they are, and, with all, those with its
+// identity, wherever they are. A node has thousands of disks: of the others
+// nothing but that identity is read.
+func (s *SAN) look(serial string, luns []int, all bool) (bus, error) {
 	var b bus
-	all, err := s.names(sysBlock, "")
+	var err error
+	if b.own, b.mapped, err = s.mapOf(serial); err != nil {
+		return b, err
+	}
+	disks, err := s.names(sysBlock, "sd")
 	if err != nil {
 		return b, err
 	}
-	targets, err := s.targetsByHost()
+	at, known, err := s.at(luns)
 	if err != nil {
 		return b, err
 	}
-	for _, n := range all {
-		switch {
-		case strings.HasPrefix(n, "sd"):
-			d, err := s.disk(n, targets)
-			if err != nil {
-				return b, err
-			}
+	for _, n := range disks {
+		sure := at[n] || b.mapped && slices.Contains(b.own.slaves, n) || all && s.wwn(n) == serial
+		if !sure && known {
+			continue
+		}
+		d, err := s.disk(n)
+		if err != nil {
+			return b, err
+		}
+		if sure || slices.Contains(luns, d.lun) {
 			b.disks = append(b.disks, d)
-		case strings.HasPrefix(n, "dm-"):
-			m, err := s.mpath(n)
-			if err != nil {
-				return b, err
-			}
-			if strings.HasPrefix(m.uuid, mapPrefix) {
-				b.maps = append(b.maps, m)
-			}
 		}
 	}
 	return b, nil
 }
 
+// at are the names of the disks at some LUNs; false when the kernel has no list
+// by address.
+func (s *SAN) at(luns []int) (map[string]bool, bool, error) {
+	out := map[string]bool{}
+	addresses, err := s.names(sysDevice, "")
+	if err != nil || len(luns) == 0 {
+		return out, true, err
+	}
+	for _, a := range addresses {
+		if _, lun, ok := address(a); !ok || !slices.Contains(luns, lun) {
+			continue
+		}
+		disks, err := s.names(path.Join(sysDevice, a, "device/block"), "sd")
+		if err != nil {
+			return nil, false, err
+		}
+		for _, d := range disks {
+			out[d] = true
+		}
+	}
+	return out, len(addresses) > 0, nil
+}
+
+// mapOf finds the map of a volume, by udev's link where there is one.
+func (s *SAN) mapOf(serial string) (mpath, bool, error) {
+	uuid := mapUUID(serial)
+	if real, err := s.host.EvalSymlinks("/dev/disk/by-id/dm-uuid-" + uuid); err == nil {
+		if m, err := s.mpath(path.Base(real)); err == nil && m.uuid == uuid {
+			return m, true, nil
+		}
+	}
+	all, err := s.names(sysBlock, "dm-")
+	if err != nil {
+		return mpath{}, false, err
+	}
+	for _, n := range all {
+		if s.line(sysBlock, n, "dm/uuid") == uuid {
+			m, err := s.mpath(n)
+			return m, err == nil, err
+		}
+	}
+	return mpath{}, false, nil
+}
+
 func (s *SAN) mpath(dm string) (mpath, error) {
 	dir := path.Join(sysBlock, dm)
 	m := mpath{dm: dm, uuid: s.line(dir, "dm/uuid"), name: s.line(dir, "dm/name")}
-	if !strings.HasPrefix(m.uuid, mapPrefix) {
+	if !m.multipath() {
 		return m, nil
 	}
 	var err error
@@ -144,13 +187,15 @@ func (s *SAN) mpath(dm string) (mpath, error) {
 	return m, err
 }
 
-func (s *SAN) disk(name string, targets map[string]string) (disk, error) {
+func (s *SAN) disk(name string) (disk, error) {
 	dir := path.Join(sysBlock, name, "device")
 	d := disk{name: name, lun: -1, wwn: s.wwn(name), vendor: s.line(dir, "vendor"), state: s.line(dir, "state")}
 	// /sys/devices/…/host3/session1/target3:0:0/3:0:0:5, or, over FC,
 	// …/host7/rport-7:0-1/target7:0:1/7:0:1:5.
 	if real, err := s.host.EvalSymlinks(dir); err == nil {
-		d.address(path.Base(real))
+		if host, lun, ok := address(path.Base(real)); ok {
+			d.host, d.lun = host, lun
+		}
 		for e := range strings.SplitSeq(real, "/") {
 			switch {
 			case strings.HasPrefix(e, "session"):
@@ -166,33 +211,41 @@ func (s *SAN) disk(name string, targets map[string]string) (disk, error) {
 			return d, err
 		}
 		if len(all) == 1 {
-			d.address(all[0])
+			if host, lun, ok := address(all[0]); ok {
+				d.host, d.lun = host, lun
+			}
 		}
 	}
-	if d.target == "" {
-		d.target = targets[d.host]
+	if d.target == "" && d.host != "" {
+		sessions, err := s.names(path.Join(sysSCSIHost, d.host, "device"), "session")
+		if err != nil {
+			return d, err
+		}
+		if len(sessions) > 0 {
+			d.target = s.iscsiName(sessions[0])
+		}
 	}
 	holders, err := s.names(path.Join(sysBlock, name, "holders"), "dm-")
-	if len(holders) > 0 {
-		d.holder = holders[0]
+	if err == nil && len(holders) > 0 {
+		d.holder, err = s.mpath(holders[0])
 	}
 	return d, err
 }
 
 // address takes host and LUN from H:C:T:L.
-func (d *disk) address(hctl string) {
+func address(hctl string) (host string, lun int, ok bool) {
 	f := strings.Split(hctl, ":")
 	if len(f) != 4 {
-		return
+		return "", -1, false
 	}
 	lun, err := strconv.Atoi(f[3])
 	if err != nil {
-		return
+		return "", -1, false
 	}
-	d.host, d.lun = "host"+f[0], lun
 	if lun >= flat {
-		d.lun -= flat
+		lun -= flat
 	}
+	return "host" + f[0], lun, true
 }
 
 // flat is what Linux adds to the number of a logical unit that the array shows

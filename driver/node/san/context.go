@@ -78,14 +78,6 @@ func (e export) hasLUN(lun int) bool {
 	return slices.ContainsFunc(e.arrays, func(a array) bool { return a.lun == lun })
 }
 
-func (e export) targets() []string {
-	var all []string
-	for _, a := range e.arrays {
-		all = append(all, a.targets...)
-	}
-	return all
-}
-
 // parse reads a publish context. All errors are node.ErrContext.
 func parse(c map[string]string) (export, error) {
 	bad := func(key, allowed string) error {

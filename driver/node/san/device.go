@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +38,7 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 	if err := s.clean(ctx, e, true); err != nil {
 		return "", err
 	}
-	before, err := s.look()
+	before, err := s.look(e.serial, e.luns(), false)
 	if err != nil {
 		return "", err
 	}
@@ -85,7 +86,7 @@ func (s *SAN) await(ctx context.Context, e export, c chap) (string, error) {
 			return dev, err
 		}
 		if pause(ctx, again) != nil {
-			return "", s.late(ctx, err)
+			return "", s.late(ctx, s.broken(e, err))
 		}
 		last += again
 	}
@@ -103,6 +104,20 @@ func (s *SAN) late(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w: %w", node.ErrNoDevice, context.Cause(ctx), err)
 }
 
+// broken adds to an error which sessions of a volume have lost their connection:
+// the node has them, and tries to connect again with the credentials of the
+// login.
+func (s *SAN) broken(e export, err error) error {
+	names, _ := s.names(sysSession, "session")
+	for _, n := range names {
+		t, state := s.iscsiName(n), s.line(sysSession, n, "state")
+		if state != "LOGGED_IN" && slices.ContainsFunc(e.arrays, func(a array) bool { return slices.Contains(a.targets, t) }) {
+			err = fmt.Errorf("%w; the session to %s is %s", err, t, state)
+		}
+	}
+	return err
+}
+
 // tidy deletes what scans for a volume that isn't there have found in its place:
 // paths of other volumes, which nobody would ever take off the node. Those of
 // volumes that are held stay.
@@ -112,13 +127,13 @@ func (s *SAN) tidy(ctx context.Context, e export, before bus) {
 		return
 	}
 	defer give()
-	b, err := s.look()
+	b, err := s.look(e.serial, e.luns(), false)
 	if err != nil {
 		s.log.Warn("paths of other volumes may stay", "err", err)
 		return
 	}
 	for _, d := range b.disks {
-		old := slices.ContainsFunc(before.disks, func(x disk) bool { return x.name == d.name })
+		_, old := before.disk(d.name)
 		if old || d.wwn == e.serial || !d.remote() || !e.hasLUN(d.lun) {
 			continue
 		}
@@ -147,11 +162,11 @@ func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
 		return s.late(ctx, err)
 	}
 	defer give()
-	b, err := s.look()
+	b, err := s.look(e.serial, e.luns(), true)
 	if err != nil {
 		return err
 	}
-	own, mapped := b.byUUID(e.uuid())
+	own, mapped := b.own, b.mapped
 	var errs []error
 	var kept []disk
 	for _, d := range b.disks {
@@ -164,8 +179,8 @@ func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
 			errs = append(errs, err)
 			continue
 		}
-		why := e.misleads(d, now, member, b)
-		if why == "" && flush && now == e.serial && d.holder == "" {
+		why := e.misleads(d, now, member)
+		if why == "" && flush && now == e.serial && d.holder.dm == "" {
 			why = "a path without a map"
 		}
 		if why == "" {
@@ -182,7 +197,7 @@ func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
 		states := s.checked(ctx)
 		if !slices.ContainsFunc(kept, func(d disk) bool { return usable(d, states) }) {
 			s.log.Info("flushing a map without a path that works", "map", own.name, "serial", e.serial)
-			if err := s.flush(ctx, own, b, 1); err != nil {
+			if err := s.flush(ctx, own, 1); err != nil {
 				s.log.Warn("a map without a path that works stays", "map", own.name, "err", err)
 			} else {
 				for _, d := range kept {
@@ -197,7 +212,7 @@ func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
 }
 
 // misleads says why a disk must go, or "". now is who it is.
-func (e export) misleads(d disk, now string, member bool, b bus) string {
+func (e export) misleads(d disk, now string, member bool) string {
 	switch {
 	case now == "":
 		// Gone, or without an identity: not to be used, and harmless unless it is a
@@ -216,7 +231,7 @@ func (e export) misleads(d disk, now string, member bool, b bus) string {
 	case now != d.wwn && d.wwn == e.serial:
 		return fmt.Sprintf("it was the volume and is %s now", now)
 	}
-	if m, ok := b.byDM(d.holder); ok && now != "" && m.uuid != mapUUID(now) {
+	if m := d.holder; m.multipath() && now != "" && m.uuid != mapUUID(now) {
 		return fmt.Sprintf("it is %s, and a path of %s (%s)", now, m.name, strings.TrimPrefix(m.uuid, mapPrefix))
 	}
 	return ""
@@ -225,15 +240,15 @@ func (e export) misleads(d disk, now string, member bool, b bus) string {
 // find looks for the volume's map. It trusts what the kernel has of the paths.
 // Errors: node.ErrNoDevice, which says how far it is.
 func (s *SAN) find(ctx context.Context, e export) (string, error) {
-	b, err := s.look()
+	b, err := s.look(e.serial, e.luns(), false)
 	if err != nil {
 		return "", err
 	}
 	not := func(format string, args ...any) (string, error) {
 		return "", fmt.Errorf("%w: volume %s: %s", node.ErrNoDevice, e.serial, fmt.Sprintf(format, args...))
 	}
-	m, ok := b.byUUID(e.uuid())
-	if !ok {
+	m := b.own
+	if !b.mapped {
 		var paths, others []string
 		for _, d := range b.disks {
 			switch {
@@ -255,16 +270,16 @@ func (s *SAN) find(ctx context.Context, e export) (string, error) {
 	var dead []string
 	works := false
 	for _, name := range m.slaves {
-		i := slices.IndexFunc(b.disks, func(d disk) bool { return d.name == name })
+		d, ok := b.disk(name)
 		switch {
-		case i < 0:
+		case !ok:
 			dead = append(dead, name+" is gone")
-		case b.disks[i].wwn != e.serial:
-			return not("path %s of %s is %q", name, m.name, b.disks[i].wwn)
-		case !e.accepts(b.disks[i].target, b.disks[i].lun):
-			return not("path %s of %s is at LUN %d, expected is %v", name, m.name, b.disks[i].lun, e.luns())
-		case !usable(b.disks[i], states):
-			dead = append(dead, fmt.Sprintf("%s is %s", name, strings.TrimSpace(b.disks[i].state+" "+states[name])))
+		case d.wwn != e.serial:
+			return not("path %s of %s is %q", name, m.name, d.wwn)
+		case !e.accepts(d.target, d.lun):
+			return not("path %s of %s is at LUN %d, expected is %v", name, m.name, d.lun, e.luns())
+		case !usable(d, states):
+			dead = append(dead, fmt.Sprintf("%s is %s", name, strings.TrimSpace(d.state+" "+states[name])))
 		default:
 			works = true
 		}
@@ -288,31 +303,38 @@ func (s *SAN) find(ctx context.Context, e export) (string, error) {
 
 // Devices implements node.Backend: the nodes of all multipath maps.
 func (s *SAN) Devices() ([]string, error) {
-	b, err := s.look()
+	all, err := s.names(sysBlock, "dm-")
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	for _, m := range b.maps {
-		out = append(out, m.node())
+	for _, dm := range all {
+		if m := (mpath{uuid: s.line(sysBlock, dm, "dm/uuid"), name: s.line(sysBlock, dm, "dm/name")}); m.multipath() {
+			out = append(out, m.node())
+		}
 	}
 	slices.Sort(out)
 	return out, nil
 }
 
-// mapOf finds the map behind a device node; false when there is none.
-func (s *SAN) mapOf(b bus, device string) (mpath, bool) {
+// behind finds the multipath map of a device node; false when it has none.
+func (s *SAN) behind(device string) (mpath, bool, error) {
 	real, err := s.host.EvalSymlinks(device)
 	if err != nil {
 		real = device
 	}
-	i := slices.IndexFunc(b.maps, func(m mpath) bool {
-		return device == m.node() || real == m.node() || real == "/dev/"+m.dm
-	})
-	if i < 0 {
-		return mpath{}, false
+	all, err := s.names(sysBlock, "dm-")
+	if err != nil {
+		return mpath{}, false, err
 	}
-	return b.maps[i], true
+	for _, dm := range all {
+		// A mount table shows the one name or the other.
+		if real == "/dev/"+dm || path.Dir(real) == "/dev/mapper" && s.line(sysBlock, dm, "dm/name") == path.Base(real) {
+			m, err := s.mpath(dm)
+			return m, err == nil && m.multipath(), err
+		}
+	}
+	return mpath{}, false, nil
 }
 
 // Rescan implements node.Backend: each path is asked for its size, then the map
@@ -324,11 +346,10 @@ func (s *SAN) Rescan(ctx context.Context, device string) error {
 		return err
 	}
 	defer give()
-	b, err := s.look()
+	m, ok, err := s.behind(device)
 	if err != nil {
 		return err
 	}
-	m, ok := s.mapOf(b, device)
 	if !ok {
 		return fmt.Errorf("%w: %s is not a multipath map", node.ErrNoDevice, device)
 	}

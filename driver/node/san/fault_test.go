@@ -64,6 +64,35 @@ func TestOnePortDown(t *testing.T) {
 	})
 }
 
+// A volume that was staged while a port was down has the path when the port is
+// back and the node has logged in there, for whichever volume.
+func TestPortComesBackForAll(t *testing.T) {
+	protocols(t, func(t *testing.T, r *rig) {
+		r.create(vol, 1024)
+		r.create(vol2, 1024)
+		r.export(vol)
+		ports := r.positions(r.array(1))
+		r.must(r.fabric.PortDown("array1", ports[0], true))
+		s, c := r.Service, filesystem("ext4")
+		r.must(r.stage(s, vol, c))
+		fewer := r.pathsOf(vol)
+		r.must(r.fabric.PortDown("array1", ports[0], false))
+		r.export(vol2)
+		r.must(r.stage(s, vol2, c))
+		if n, all := r.pathsOf(vol), r.pathsOf(vol2); n != all || n <= fewer {
+			t.Errorf("%d paths, had %d; the other volume has %d", n, fewer, all)
+		}
+		// All others may go.
+		for _, p := range ports[1:] {
+			r.must(r.fabric.PortDown("array1", p, true))
+		}
+		r.write(stagingOf(vol)+"/data", "hello")
+		r.must(r.unstage(s, vol))
+		r.must(r.unstage(s, vol2))
+		r.clean()
+	})
+}
+
 // hpe.md, fault 38: all paths are lost, before the stage and after it.
 func TestAllPathsLost(t *testing.T) {
 	protocols(t, func(t *testing.T, r *rig) {
@@ -85,6 +114,9 @@ func TestAllPathsLost(t *testing.T) {
 			t.Logf("stats: %v", err)
 		}
 		r.code(r.stage(s, vol, c), codes.Unavailable)
+		if r.protocol == "iscsi" {
+			r.code(r.stage(s, vol, c), codes.Unavailable, "FAILED")
+		}
 		r.allPorts(false)
 		r.must(r.unpublish(s, vol, "p1"))
 		r.must(r.unstage(s, vol))

@@ -1,6 +1,7 @@
 package san
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -19,11 +21,26 @@ import (
 //
 //	<state>/volumes/<first 32 hex digits of SHA-256 of the volume id>-<serial>
 //
-// Its content, JSON, tells people more, and which targets to log out of.
+// Its content, JSON, tells people more, where paths to it are to be looked for
+// when a session is new, and whether its targets are to be logged out of.
 type holding struct {
-	Volume   string   `json:"volume"`
-	Protocol string   `json:"protocol"`
-	Targets  []string `json:"targets,omitempty"` // of the volume alone
+	Volume   string      `json:"volume"`
+	Protocol string      `json:"protocol"`
+	Scope    string      `json:"scope,omitempty"`
+	Arrays   []heldArray `json:"arrays"`
+}
+
+type heldArray struct {
+	LUN     int      `json:"lun"`
+	Targets []string `json:"targets"`
+}
+
+func (h holding) targets() []string {
+	var out []string
+	for _, a := range h.Arrays {
+		out = append(out, a.Targets...)
+	}
+	return out
 }
 
 func (s *SAN) holdings() string { return path.Join(s.cfg.StateDir, "volumes") }
@@ -36,27 +53,23 @@ func key(volume string) string {
 // hold notes a volume. A volume that comes back with another serial number is
 // noted twice, and both are let go of.
 func (s *SAN) hold(volume string, e export) error {
-	have, err := s.heldSerials(volume)
-	if err != nil {
-		return err
-	}
-	for _, serial := range have {
-		if serial == e.serial {
-			return nil
-		}
-	}
-	h := holding{Volume: volume, Protocol: e.protocol}
-	if e.scope == "volume" && e.protocol == iSCSI {
-		h.Targets = e.targets()
+	h := holding{Volume: volume, Protocol: e.protocol, Scope: e.scope}
+	for _, a := range e.arrays {
+		h.Arrays = append(h.Arrays, heldArray{a.lun, a.targets})
 	}
 	data, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
+	data = append(data, '\n')
+	file := path.Join(s.holdings(), key(volume)+"-"+e.serial)
+	if have, err := s.host.ReadFile(file); err == nil && bytes.Equal(have, data) {
+		return nil
+	}
 	if err := s.host.MkdirAll(s.holdings(), 0o700); err != nil {
 		return fmt.Errorf("note of a volume: %w", err)
 	}
-	if err := s.host.WriteFile(path.Join(s.holdings(), key(volume)+"-"+e.serial), append(data, '\n'), 0o600); err != nil {
+	if err := s.host.WriteFile(file, data, 0o600); err != nil {
 		return fmt.Errorf("note of a volume: %w", err)
 	}
 	return nil
@@ -89,17 +102,43 @@ func (s *SAN) heldByOthers(volume, serial string) (bool, error) {
 	return false, nil
 }
 
-func (s *SAN) holding(volume, serial string) holding {
+// holding reads a note by its file's name.
+func (s *SAN) holding(name string) holding {
 	var h holding
-	b, err := s.host.ReadFile(path.Join(s.holdings(), key(volume)+"-"+serial))
+	b, err := s.host.ReadFile(path.Join(s.holdings(), name))
 	if err == nil {
 		// A crash may have left it empty.
 		if err = json.Unmarshal(b, &h); err == nil {
 			return h
 		}
 	}
-	s.log.Warn("note of a volume", "volume", volume, "err", err)
+	s.log.Warn("note of a volume", "file", name, "err", err)
 	return holding{}
+}
+
+// scanHeld looks for paths to the volumes that are held, behind sessions that
+// are new: their login didn't scan, and a volume that was staged while a port was
+// down is to have its path when the port is back.
+func (s *SAN) scanHeld(fresh []string) error {
+	names, err := s.names(s.holdings(), "")
+	if err != nil {
+		return fmt.Errorf("notes of volumes: %w", err)
+	}
+	var errs []error
+	for _, n := range names {
+		h := s.holding(n)
+		e := export{protocol: h.Protocol}
+		for _, a := range h.Arrays {
+			targets := slices.DeleteFunc(slices.Clone(a.Targets), func(t string) bool { return !slices.Contains(fresh, t) })
+			if len(targets) > 0 {
+				e.arrays = append(e.arrays, array{lun: a.LUN, targets: targets})
+			}
+		}
+		if e.protocol == iSCSI && len(e.arrays) > 0 {
+			errs = append(errs, s.scan(e))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (s *SAN) drop(volume, serial string) error {
@@ -116,12 +155,12 @@ func (s *SAN) Held(volume string) (device string, held bool, err error) {
 	if err != nil || len(serials) == 0 {
 		return "", false, err
 	}
-	b, err := s.look()
-	if err != nil {
-		return "", true, err
-	}
 	for _, serial := range serials {
-		if m, ok := b.byUUID(mapUUID(serial)); ok {
+		m, ok, err := s.mapOf(serial)
+		if err != nil {
+			return "", true, err
+		}
+		if ok {
 			return m.node(), true, nil
 		}
 	}

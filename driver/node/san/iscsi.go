@@ -74,12 +74,17 @@ func (s *SAN) login(ctx context.Context, e export, c chap) error {
 		return err
 	}
 	var errs []error
-	reached := 0
+	var reached, fresh []string
 	for _, a := range e.arrays {
-		n, err := s.loginTo(ctx, a, c, have)
-		reached += n
+		open, made, err := s.loginTo(ctx, a, c, have)
+		reached, fresh = append(reached, open...), append(fresh, made...)
 		if err != nil {
 			errs = append(errs, err)
+		}
+	}
+	if len(fresh) > 0 {
+		if err := s.scanHeld(fresh); err != nil {
+			s.log.Warn("volumes on this node may miss new paths", "targets", fresh, "err", err)
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -89,7 +94,7 @@ func (s *SAN) login(ctx context.Context, e export, c chap) error {
 	switch {
 	case err == nil:
 		return nil
-	case reached > 0:
+	case len(reached) > 0:
 		s.log.Warn("the volume has fewer paths than it could have", "serial", e.serial, "err", err)
 		return nil
 	case errors.Is(err, node.ErrLogin):
@@ -98,8 +103,9 @@ func (s *SAN) login(ctx context.Context, e export, c chap) error {
 	return fmt.Errorf("%w: %w", node.ErrNoDevice, err)
 }
 
-// loginTo logs in to one array, and counts its targets with a session.
-func (s *SAN) loginTo(ctx context.Context, a array, c chap, have []portal) (int, error) {
+// loginTo logs in to one array. It returns the targets with a session, and those
+// of them whose session is new.
+func (s *SAN) loginTo(ctx context.Context, a array, c chap, have []portal) (reached, fresh []string, err error) {
 	open := map[string]bool{}
 	for _, p := range have {
 		if slices.Contains(a.targets, p.target) {
@@ -107,7 +113,7 @@ func (s *SAN) loginTo(ctx context.Context, a array, c chap, have []portal) (int,
 		}
 	}
 	if len(open) == len(a.targets) {
-		return len(open), nil
+		return a.targets, nil, nil
 	}
 	var errs []error
 	var found []portal
@@ -141,13 +147,14 @@ func (s *SAN) loginTo(ctx context.Context, a array, c chap, have []portal) (int,
 			continue
 		}
 		open[p.target] = true
+		fresh = append(fresh, p.target)
 	}
 	for _, t := range a.targets {
 		if !open[t] && !slices.ContainsFunc(found, func(p portal) bool { return p.target == t }) {
 			errs = append(errs, fmt.Errorf("target %s was found at none of %s", t, strings.Join(a.ips, ", ")))
 		}
 	}
-	return len(open), errors.Join(errs...)
+	return sorted(open), fresh, errors.Join(errs...)
 }
 
 func covers(found []portal, targets []string, open map[string]bool) bool {

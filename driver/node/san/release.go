@@ -2,7 +2,6 @@ package san
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,17 +20,14 @@ func (s *SAN) Release(ctx context.Context, volume, device string) error {
 	}
 	if len(serials) == 0 && device != "" {
 		// Staged by a driver that kept other notes.
-		b, err := s.look()
-		if err != nil {
+		m, ok, err := s.behind(device)
+		if err != nil || !ok {
 			return err
 		}
-		if m, ok := s.mapOf(b, device); ok {
-			return s.release(ctx, strings.TrimPrefix(m.uuid, mapPrefix+"3"))
-		}
-		return nil
+		return s.release(ctx, strings.TrimPrefix(m.uuid, mapPrefix+"3"))
 	}
 	for _, serial := range serials {
-		h := s.holding(volume, serial)
+		h := s.holding(key(volume) + "-" + serial)
 		others, err := s.heldByOthers(volume, serial)
 		if err != nil {
 			return err
@@ -40,7 +36,10 @@ func (s *SAN) Release(ctx context.Context, volume, device string) error {
 			if err := s.release(ctx, serial); err != nil {
 				return err
 			}
-			for _, t := range h.Targets {
+			if h.Scope != "volume" || h.Protocol != iSCSI {
+				h.Arrays = nil // others may be behind its targets
+			}
+			for _, t := range h.targets() {
 				if err := s.logout(ctx, t); err != nil {
 					return err
 				}
@@ -59,32 +58,26 @@ func (s *SAN) release(ctx context.Context, serial string) error {
 	// The second round is for a map that multipathd made again of paths that were
 	// still there.
 	for round := 0; ; round++ {
-		b, err := s.look()
+		b, err := s.look(serial, nil, true)
 		if err != nil {
 			return err
 		}
-		m, mapped := b.byUUID(mapUUID(serial))
-		if mapped {
-			if err := s.flush(ctx, m, b, 5); err != nil {
+		if b.mapped {
+			if err := s.flush(ctx, b.own, 5); err != nil {
 				return err
 			}
 		}
-		left := false
 		for _, d := range b.disks {
-			if !slices.Contains(m.slaves, d.name) && d.wwn != serial {
-				continue
-			}
-			left = true
 			// In another volume's map it is what a reused LUN makes of a path, and has
 			// no business there.
-			if _, another := b.byDM(d.holder); d.holder != "" && !another {
-				return fmt.Errorf("%w: %s, a path of the volume, is part of %s", node.ErrInUse, d.name, d.holder)
+			if d.holder.dm != "" && !d.holder.multipath() {
+				return fmt.Errorf("%w: %s, a path of the volume, is part of %s", node.ErrInUse, d.name, d.holder.dm)
 			}
 			if err := s.remove(d.name, "the volume leaves the node"); err != nil {
 				return err
 			}
 		}
-		if !mapped && !left {
+		if !b.mapped && len(b.disks) == 0 {
 			return nil
 		}
 		if round == 5 {
@@ -100,7 +93,7 @@ func (s *SAN) release(ctx context.Context, serial string) error {
 
 // flush takes a map down that nothing uses. What udev opens for a moment after
 // an unmount is waited for, as many times as told.
-func (s *SAN) flush(ctx context.Context, m mpath, b bus, tries int) error {
+func (s *SAN) flush(ctx context.Context, m mpath, tries int) error {
 	if m.held {
 		return fmt.Errorf("%w: another device is on %s", node.ErrInUse, m.name)
 	}
@@ -116,14 +109,10 @@ func (s *SAN) flush(ctx context.Context, m mpath, b bus, tries int) error {
 		if _, err = s.run(ctx, "multipath", "-f", m.name); err == nil {
 			return nil
 		}
-		now, lerr := s.look()
-		if lerr != nil {
-			return errors.Join(err, lerr)
-		}
-		if _, there := now.byUUID(m.uuid); !there {
+		if s.line(sysBlock, m.dm, "dm/uuid") != m.uuid {
 			return nil
 		}
-		if try == 0 && !s.works(ctx, m, b) {
+		if try == 0 && !s.works(ctx, m) {
 			// I/O that is queued for a path that never comes keeps a map in use.
 			if _, qerr := s.run(ctx, "dmsetup", "message", m.name, "0", "fail_if_no_path"); qerr != nil {
 				s.log.Warn("queue of a dead map", "map", m.name, "err", qerr)
@@ -134,7 +123,9 @@ func (s *SAN) flush(ctx context.Context, m mpath, b bus, tries int) error {
 }
 
 // works says whether a map has a path that works.
-func (s *SAN) works(ctx context.Context, m mpath, b bus) bool {
+func (s *SAN) works(ctx context.Context, m mpath) bool {
 	states := s.checked(ctx)
-	return slices.ContainsFunc(b.disks, func(d disk) bool { return slices.Contains(m.slaves, d.name) && usable(d, states) })
+	return slices.ContainsFunc(m.slaves, func(name string) bool {
+		return usable(disk{name: name, state: s.line(sysBlock, name, "device/state")}, states)
+	})
 }
