@@ -2,10 +2,12 @@ package san_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/host/scsi"
 	"github.com/csilab/csilab/sim/san"
 )
@@ -75,6 +77,35 @@ func BenchmarkIO(b *testing.B) {
 			b.Fatal(err)
 		}
 		if _, err := img.WriteAt(page, int64(i%1000)*4096); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkKept is a change that is written down, with 1,000 volumes.
+func BenchmarkKept(b *testing.B) {
+	s, err := san.New(context.Background(), san.Config{Store: disk.NewMemory(), StateDir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	a := s.Arrays()[0]
+	err = a.Change(func(now time.Time) (ops []array.ContentOp, err error) {
+		for i := 0; i < 1000 && err == nil; i++ {
+			var plan array.Plan
+			spec := array.VolumeSpec{Name: fmt.Sprint("v", i), CPG: san.DefaultCPG, SizeMiB: 1024}
+			if plan, err = a.Core().PlanCreateVolume(spec); err == nil {
+				ops = append(ops, plan.Ops...)
+				_, err = a.Core().CreateVolume(now, spec)
+			}
+		}
+		return ops, err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := a.SetPassword(san.DefaultUser, san.DefaultPassword); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -141,11 +141,12 @@ func (s *contents) one(o array.ContentOp) (undo func(), dead string, err error) 
 			return nil, "", err
 		}
 		c := &content{name: o.Image, of: s.owner(o.Image), id: o.Image, size: size}
+		forget := func() {}
 		if o.Do == array.CopyImage {
-			c.written = s.images[o.From].copied()
+			c.written, forget = s.images[o.From].copied()
 		}
 		s.images[o.Image] = c
-		return func() { delete(s.images, o.Image); _ = s.store.Delete(o.Image) }, "", nil
+		return func() { forget(); delete(s.images, o.Image); _ = s.store.Delete(o.Image) }, "", nil
 	case array.OverwriteImage:
 		c, err := s.of(o.Image)
 		if err != nil {
@@ -161,7 +162,7 @@ func (s *contents) one(o array.ContentOp) (undo func(), dead string, err error) 
 			return nil, "", err
 		}
 		c.version, c.size = c.version+1, size
-		n := s.images[o.From].copied()
+		n, forget := s.images[o.From].copied()
 		c.space.Lock()
 		hadWritten, hadFresh := c.written, c.fresh
 		c.written, c.fresh = n, nil
@@ -170,6 +171,7 @@ func (s *contents) one(o array.ContentOp) (undo func(), dead string, err error) 
 			c.space.Lock()
 			c.written, c.fresh = hadWritten, hadFresh
 			c.space.Unlock()
+			forget()
 			_ = s.exchange(c, was) // what was open a moment ago
 			c.version, c.size = wasVersion, wasSize
 			_ = s.store.Delete(id)
@@ -210,12 +212,17 @@ func (s *contents) one(o array.ContentOp) (undo func(), dead string, err error) 
 }
 
 // copied is what is written to of content that is copied. From now on it
-// differs from the copy where it is written to.
-func (c *content) copied() units {
+// differs from the copy where it is written to, unless forget is called.
+func (c *content) copied() (written units, forget func()) {
 	c.space.Lock()
 	defer c.space.Unlock()
+	had := c.fresh
 	c.fresh = nil
-	return slices.Clone(c.written)
+	return slices.Clone(c.written), func() {
+		c.space.Lock()
+		defer c.space.Unlock()
+		c.fresh = had
+	}
 }
 
 // owner is the array whose volume content is made for: its serial number begins

@@ -59,7 +59,11 @@ type keeper struct {
 	kept   uint64        // of them, how many the last write had
 	err    error         // of the last write
 	writes chan struct{} // closed when the write under way ends; nil: none is
+	closed bool
 }
+
+// ErrClosed is wrapped in a StateError when something changes after Close.
+var ErrClosed = errors.New("closed")
 
 func openState(dir string, told func(error), log *slog.Logger) (*keeper, error) {
 	k := &keeper{dir: dir, told: told, log: log}
@@ -103,6 +107,9 @@ func openState(dir string, told func(error), log *slog.Logger) (*keeper, error) 
 func (k *keeper) fail(err error) error { return &StateError{k.dir, err} }
 
 func (k *keeper) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
 	if k.unlock != nil {
 		k.unlock()
 	}
@@ -119,6 +126,9 @@ func (s *SAN) keep() error {
 	defer k.mu.Unlock()
 	k.asked++
 	for mine := k.asked; k.kept < mine; {
+		if k.closed {
+			return k.fail(ErrClosed)
+		}
 		if under := k.writes; under != nil {
 			k.mu.Unlock()
 			<-under

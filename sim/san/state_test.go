@@ -83,6 +83,10 @@ func TestStateOutlivesTheProcess(t *testing.T) {
 		}
 		ok(t, n.Login(t.Context(), iqn+"n1", found[0], scsi.CHAP{User: "user", Secret: "secret-of-n1"}))
 		n.is(0, "new")
+		n.write(0, "new") // into space that it has already, and the snapshot's
+		if c := a.CPGs()[0]; c.UserMiB != 256 || c.SnapshotMiB != 256 {
+			t.Errorf("CPG is %+v", c)
+		}
 		r.export("array1", "s", "n1")
 		n.is(1, "old")
 		ok(t, a.RemoveVLUN("s", ""))
@@ -237,4 +241,8 @@ func TestStateThatCannotBeKept(t *testing.T) {
 	}
 	ok(t, os.Rename(state+"-away", state))
 	r.volume("array1", "w")
+	stop()
+	if err := r.array("array1").SetPassword("3paradm", "late"); !errors.Is(err, san.ErrClosed) {
+		t.Errorf("a change after the end: %v", err)
+	}
 }

@@ -216,7 +216,7 @@ func (s *Server) locked(f func(now time.Time) error) error {
 	if changed && s.cfg.Keep != nil {
 		if kept := s.cfg.Keep(); kept != nil && err == nil {
 			s.log.Error("state not kept", "err", kept)
-			err = &failure{status: http.StatusInternalServerError, code: codeInternal, desc: "internal server error: " + kept.Error()}
+			err = &failure{status: http.StatusInternalServerError, code: codeInternal, desc: "internal server error: " + kept.Error(), cause: kept}
 		}
 	}
 	return err

@@ -34,7 +34,11 @@ type failure struct {
 	status, code int
 	desc, ref    string
 	kind         string // its symbol, for the ledger
+	cause        error  // what went wrong inside
 }
+
+// Unwrap gives what went wrong inside, or nil.
+func (f *failure) Unwrap() error { return f.cause }
 
 func (f *failure) Error() string {
 	s := fmt.Sprintf("wsapi: %d %d", f.status, f.code)
