@@ -38,25 +38,32 @@ func hour(t testing.TB) context.Context {
 
 // Each scenario runs in virtual time with the timers of a real cluster.
 func TestScenariosInBubbles(t *testing.T) {
-	for _, s := range scenarios.All() {
-		if s.Sweep != nil {
-			continue // makes hundreds of labs; package scenarios runs it
-		}
-		t.Run(s.Name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T) {
-				res := scenarios.Run(context.Background(), s, scenarios.Config{Options: sim.Options{Bubble: true}, Timeout: time.Hour, Keep: t.ArtifactDir()})
-				switch res.Class {
-				case scenarios.Passed:
-					t.Logf("%v of virtual time", res.Duration)
-				case scenarios.Skipped:
-					t.Skip(res.Reason)
-				default:
-					t.Errorf("%s: %s\nledger: %s", res.Class, res.Reason, res.Ledger)
-				}
+	for _, o := range []sim.Options{{Backend: sim.VSphere}, {Backend: sim.HPE, Protocol: "iscsi"}, {Backend: sim.HPE, Protocol: "fc"}} {
+		for _, s := range scenarios.All() {
+			if s.Sweep != nil {
+				continue // makes hundreds of labs; package scenarios runs it
+			}
+			t.Run(o.System()+"/"+s.Name, func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, s, o)
 			})
-		})
+		}
 	}
+}
+
+func inBubble(t *testing.T, s scenarios.Scenario, o sim.Options) {
+	o.Bubble = true
+	bubble(t, func(t *testing.T) {
+		res := scenarios.Run(context.Background(), s, scenarios.Config{Options: o, Timeout: time.Hour, Keep: t.ArtifactDir()})
+		switch res.Class {
+		case scenarios.Passed:
+			t.Logf("%v of virtual time", res.Duration)
+		case scenarios.Skipped:
+			t.Skip(res.Reason)
+		default:
+			t.Errorf("%s: %s\nledger: %s", res.Class, res.Reason, res.Ledger)
+		}
+	})
 }
 
 // A volume of a node that lost power is detached when the pod is gone and six
