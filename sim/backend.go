@@ -30,6 +30,8 @@ type backend interface {
 	// Secret with the password. providerID is of a node's Node object.
 	objects() []store.Object
 	providerID(n *Node) string
+	// secret is what requests to the driver bring; nil: nothing.
+	secret() map[string]string
 	// controller and node complete the driver's configuration; nodeArgs are the
 	// flags for the same, of a driver that is a process.
 	controller(c *driver.Config) error

@@ -59,6 +59,8 @@ func (b *vsphere) machines() (out []machine) {
 
 func (b *vsphere) objects() []store.Object { return nil }
 
+func (b *vsphere) secret() map[string]string { return nil }
+
 func (b *vsphere) providerID(n *Node) string { return "vsphere://" + n.uuid }
 
 // conf is the driver's configuration for all vCenters.
