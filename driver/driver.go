@@ -74,7 +74,8 @@ type Config struct {
 	// Endpoint is where the gRPC server listens: unix:///path, unix:/path,
 	// /path, or tcp://host:port; required.
 	Endpoint string
-	// NodeName is the node's Kubernetes name, for logs.
+	// NodeName is the node's Kubernetes name: for logs, and for the array's host
+	// with HPE, where a node needs it.
 	NodeName string
 	Version  string // "": "dev"
 
@@ -210,6 +211,9 @@ func New(cfg Config) (*Driver, error) {
 		} else {
 			cfg.ConfigFile = ""
 		}
+	}
+	if cfg.Mode != Controller && cfg.Backend == HPE && cfg.NodeName == "" {
+		return nil, fmt.Errorf("driver: Config.NodeName is empty, and Config.Mode %q with Config.Backend %q needs it: the array's host is named by it", cfg.Mode, HPE)
 	}
 	if cfg.Mode != Controller && cfg.Host == nil {
 		if cfg.Host, err = node.OS(); err != nil {

@@ -73,6 +73,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	}{
 		{func(c *Config) { c.Mode = "both" }, []string{"Mode", `"both"`, "controller, node, all"}},
 		{func(c *Config) { c.Backend = "nfs" }, []string{"Backend", `"nfs"`, "vsphere", "hpe"}},
+		{func(c *Config) { c.Backend = HPE }, []string{"NodeName", "node", "hpe"}},
 		{func(c *Config) { c.Endpoint = "" }, []string{"Endpoint", "unix:///path"}},
 		{func(c *Config) { c.Endpoint = "unix://csi.sock" }, []string{"Endpoint", `"unix://csi.sock"`, "absolute"}},
 		{func(c *Config) { c.Endpoint = "http://x" }, []string{"Endpoint", `"http://x"`}},

@@ -27,7 +27,7 @@ const (
 const DefaultMaxVolumes = 100
 
 // FSTypes are the file systems that a node can make.
-var FSTypes = []string{"ext3", "ext4", "xfs", "btrfs"}
+var FSTypes = []string{"ext3", "ext4", "xfs"}
 
 // DefaultFSType is upstream's.
 const DefaultFSType = "xfs"

@@ -46,10 +46,7 @@ func real(t *testing.T) (*platform, error) {
 		return nil, err
 	}
 	p.node = func(bios string, s host.SAN, a host.Adapters) (host.Host, error) {
-		if s != nil {
-			return nil, errNoSAN
-		}
-		return host.NewReal(context.Background(), host.RealConfig{Name: nodeName, Seed: 11, BIOSUUID: bios, Dir: filepath.Join(p.dir, "n")})
+		return host.NewReal(context.Background(), host.RealConfig{Name: nodeName, Seed: 11, BIOSUUID: bios, SAN: s, Adapters: a, Dir: filepath.Join(p.dir, "n")})
 	}
 	p.plugin = func(ctx context.Context, backend driver.Backend, h host.Host, log *slog.Logger) (string, <-chan error, error) {
 		const sock = kubelet + "/plugins/csi.sock"
@@ -57,7 +54,7 @@ func real(t *testing.T) (*platform, error) {
 			return "", nil, err
 		}
 		node := h.(*host.Real)
-		argv, env, err := host.ChildCommand(child, "--backend", string(backend), "--mode", "node", "--endpoint", "unix://"+sock, "--topology-file", topologyFile, "--log-level", "debug")
+		argv, env, err := host.ChildCommand(child, "--backend", string(backend), "--mode", "node", "--node-name", nodeName, "--endpoint", "unix://"+sock, "--topology-file", topologyFile, "--log-level", "debug")
 		if err != nil {
 			return "", nil, err
 		}

@@ -62,16 +62,20 @@ func TestSanity(t *testing.T) {
 	ran = true
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	var worlds []*world
-	for _, make := range []func(*testing.T, *platform) *world{startVSphere, startISCSI, startFC} {
-		worlds = append(worlds, make(t, memory(t)))
+	for _, x := range []struct {
+		make func(*testing.T, *platform) *world
+		real bool // on a real node too
+	}{{startVSphere, true}, {startISCSI, true}, {startFC, os.Getenv("CSILAB_FULL") != ""}} {
+		worlds = append(worlds, x.make(t, memory(t)))
+		if !x.real {
+			continue
+		}
 		real, err := real(t)
 		if err != nil {
 			t.Logf("no real node: %v", err)
 			continue
 		}
-		if w := make(t, real); w != nil {
-			worlds = append(worlds, w)
-		}
+		worlds = append(worlds, x.make(t, real))
 	}
 	var contexts []*sanity.TestContext
 	suites := map[string]int{}

@@ -92,6 +92,8 @@ type world struct {
 	// secrets, parameters and mutable are files of csi-sanity's configuration;
 	// "": none.
 	secrets, parameters, mutable string
+	// size of volumes in bytes; 0: csi-sanity's 10 GiB.
+	size int64
 }
 
 // bus plugs disks of the vCenter into the node.
@@ -228,6 +230,9 @@ func (w *world) config(access string) sanity.TestConfig {
 	c.Address, c.ControllerAddress = "unix://"+w.plugin, "unix://"+w.controller
 	c.TargetPath, c.StagingPath = kubelet+"/pods/sanity", kubelet+"/plugins/sanity"
 	c.TestVolumeAccessType = access
+	if w.size > 0 {
+		c.TestVolumeSize, c.TestVolumeExpandSize = w.size, 2*w.size
+	}
 	c.SecretsFile, c.TestVolumeParametersFile, c.TestVolumeMutableParametersFile = w.secrets, w.parameters, w.mutable
 	mkdir := func(p string) (string, error) { return p, w.node.MkdirAll(p, 0o750) }
 	remove := func(p string) error {
