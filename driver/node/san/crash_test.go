@@ -21,7 +21,7 @@ import (
 // be the last: it happens (after) or not, and from then on everything fails, as
 // for a process that was killed there.
 type steps struct {
-	*host.Memory
+	host.Host
 	log   []string
 	last  int // 1-based; 0: none
 	after bool
@@ -47,23 +47,23 @@ func (s *steps) do(op string, f func() error) error {
 }
 
 func (s *steps) WriteFile(p string, data []byte, perm fs.FileMode) error {
-	return s.do("WriteFile "+p, func() error { return s.Memory.WriteFile(p, data, perm) })
+	return s.do("WriteFile "+p, func() error { return s.Host.WriteFile(p, data, perm) })
 }
 
 func (s *steps) MkdirAll(p string, perm fs.FileMode) error {
-	return s.do("MkdirAll "+p, func() error { return s.Memory.MkdirAll(p, perm) })
+	return s.do("MkdirAll "+p, func() error { return s.Host.MkdirAll(p, perm) })
 }
 
 func (s *steps) Remove(p string) error {
-	return s.do("Remove "+p, func() error { return s.Memory.Remove(p) })
+	return s.do("Remove "+p, func() error { return s.Host.Remove(p) })
 }
 
 func (s *steps) Lchown(p string, uid, gid int) error {
-	return s.do("Lchown "+p, func() error { return s.Memory.Lchown(p, uid, gid) })
+	return s.do("Lchown "+p, func() error { return s.Host.Lchown(p, uid, gid) })
 }
 
-func (s *steps) Mounter() mount.Interface { return stepMounter{s.Memory.Mounter(), s} }
-func (s *steps) Exec() exec.Interface     { return stepExec{s.Memory.Exec(), s} }
+func (s *steps) Mounter() mount.Interface { return stepMounter{s.Host.Mounter(), s} }
+func (s *steps) Exec() exec.Interface     { return stepExec{s.Host.Exec(), s} }
 
 type stepMounter struct {
 	mount.Interface
@@ -113,7 +113,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				r.create(vol, 256)
 				r.create(vol2, 256)
 				r.export(vol)
-				h := &steps{Memory: r.host}
+				h := &steps{Host: r.host}
 				r.must(life(r, h, c))
 				if len(h.log) < 15 {
 					t.Fatalf("%d steps: does the host count them? %v", len(h.log), h.log)
@@ -152,7 +152,7 @@ func life(r *rig, h *steps, c *csi.VolumeCapability) error {
 func killedAt(r *rig, c *csi.VolumeCapability, at int, again bool, what string) {
 	r.reset()
 	r.export(vol)
-	h := &steps{Memory: r.host, last: at, after: true}
+	h := &steps{Host: r.host, last: at, after: true}
 	err := life(r, h, c)
 	if !h.dead {
 		r.t.Fatalf("%s: not reached (%v)", what, err)
@@ -270,7 +270,7 @@ func TestAnyOrder(t *testing.T) {
 					if r.contexts[v] == nil {
 						return
 					}
-					h := &steps{Memory: r.host, last: rapid.IntRange(1, 20).Draw(rt, "step"), after: rapid.Bool().Draw(rt, "after")}
+					h := &steps{Host: r.host, last: rapid.IntRange(1, 20).Draw(rt, "step"), after: rapid.Bool().Draw(rt, "after")}
 					k := r.service(h)
 					killed = true
 					_ = r.stage(k, v, c)

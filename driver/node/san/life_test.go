@@ -320,7 +320,7 @@ func TestRepair(t *testing.T) {
 				r.must(img.Close())
 			}
 			for _, repair := range []bool{false, true} {
-				h := &steps{Memory: r.host}
+				h := &steps{Host: r.host}
 				r.context = map[string]string{"fsRepair": fmt.Sprint(repair)}
 				// Nodes in memory find damage and mend none.
 				r.code(r.stage(r.service(h), vol, c), codes.Internal)

@@ -49,7 +49,7 @@ type rig struct {
 	close    func() // may be called more than once
 	fabric   *fabric.SAN
 	protocol string
-	host     *host.Memory
+	host     host.Host
 	adapters scsi.Adapters
 	client   *http.Client
 	// staged are what the calls below carry.
@@ -68,8 +68,16 @@ func protocols(t *testing.T, f func(t *testing.T, r *rig)) {
 
 func newRig(t testing.TB, protocol string, arrays int) *rig {
 	t.Helper()
+	return newRigOn(t, protocol, arrays, disk.NewMemory(), func(s scsi.SAN, a scsi.Adapters) (host.Host, error) {
+		return host.NewMemory(host.MemoryConfig{Name: "worker-1", Seed: 7, SAN: s, Adapters: a}), nil
+	})
+}
+
+// newRigOn makes a rig with a machine.
+func newRigOn(t testing.TB, protocol string, arrays int, store disk.Store, machine func(scsi.SAN, scsi.Adapters) (host.Host, error)) *rig {
+	t.Helper()
 	net := transport.NewMemory()
-	cfg := fabric.Config{Seed: 7, Store: disk.NewMemory(), Arrays: make([]fabric.ArrayConfig, arrays)}
+	cfg := fabric.Config{Seed: 7, Store: store, Arrays: make([]fabric.ArrayConfig, arrays)}
 	for i := range cfg.Arrays {
 		cfg.Arrays[i].Config.Name = fmt.Sprintf("array%d", i+1)
 		l, err := net.Listen("tcp", fmt.Sprintf("array%d:443", i+1))
@@ -98,7 +106,9 @@ func newRig(t testing.TB, protocol string, arrays int) *rig {
 	for _, a := range f.Arrays() {
 		r.change(a, func(now time.Time) error { _, err := a.Core().CreateHost(now, h); return err })
 	}
-	r.host = host.NewMemory(host.MemoryConfig{Name: "worker-1", Seed: 7, SAN: f.For("worker-1", r.adapters), Adapters: r.adapters})
+	if r.host, err = machine(f.For("worker-1", r.adapters), r.adapters); err != nil {
+		t.Fatal(err)
+	}
 	r.client = &http.Client{Transport: &http.Transport{DialContext: net.DialContext, DisableKeepAlives: true}}
 	r.close = func() { r.host.Close(); f.Close(); cfg.Store.Close() }
 	t.Cleanup(r.close)
