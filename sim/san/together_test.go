@@ -25,16 +25,17 @@ func TestTogether(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var nodes, faults sync.WaitGroup
+	stepped := make(chan struct{}, 1) // a step of a node: time for a fault
 	for i := range 4 {
 		nodes.Go(func() {
-			if err := lives(ctx, s, fmt.Sprintf("n%d", i), 25); err != nil {
+			if err := lives(ctx, s, fmt.Sprintf("n%d", i), 10, stepped); err != nil {
 				t.Errorf("n%d: %v", i, err)
 			}
 		})
 	}
 	faults.Go(func() {
 		r := rand.New(rand.NewPCG(1, 2))
-		for ctx.Err() == nil {
+		for range stepped {
 			down := r.IntN(2) == 0
 			pos := array.PortPos{Node: r.IntN(2), Slot: 2, Card: 1 + r.IntN(2)}
 			on := fmt.Sprintf("array%d", 1+r.IntN(2))
@@ -53,7 +54,7 @@ func TestTogether(t *testing.T) {
 		}
 	})
 	nodes.Wait()
-	cancel()
+	close(stepped)
 	faults.Wait()
 	for _, a := range s.Arrays() {
 		if n := len(a.Volumes()) + len(a.Snapshots()) + len(a.Exports()); n > 0 {
@@ -68,7 +69,7 @@ func TestTogether(t *testing.T) {
 }
 
 // lives takes some volumes of array1 through their lives on a node.
-func lives(ctx context.Context, s *san.SAN, name string, count int) error {
+func lives(ctx context.Context, s *san.SAN, name string, count int, stepped chan<- struct{}) error {
 	a, _ := s.Array("array1")
 	network := s.For(name, scsi.Adapters{IQN: iqn + name})
 	do := func(f func(c *array.Array, now time.Time) ([]array.ContentOp, error)) error {
@@ -103,7 +104,12 @@ func lives(ctx context.Context, s *san.SAN, name string, count int) error {
 				}
 				return io(l)
 			}
-			s.NodeCut(name, false)
+			s.NodeCut(name, false) // nobody else may mend it any more
+			for _, p := range a.Ports() {
+				if p.Protocol == array.ISCSI {
+					_, _ = s.PortDown("array1", p.PortPos, false), s.PathDown(name, "array1", p.PortPos, false)
+				}
+			}
 		}
 		return ctx.Err()
 	}
@@ -179,6 +185,10 @@ func lives(ctx context.Context, s *san.SAN, name string, count int) error {
 		for _, step := range steps {
 			if err = step(); err != nil {
 				break
+			}
+			select {
+			case stepped <- struct{}{}:
+			default:
 			}
 		}
 	}
