@@ -91,7 +91,11 @@ func (s *Stack) Scan(host, channel, id, lun int) error {
 		if id != Any && id != n.id {
 			continue
 		}
-		s.scan(n, func(l int) bool { return lun == Any || lun == l })
+		if lun == Any {
+			s.scan(n, nil)
+		} else if l, err := s.unit(n, lun); err == nil {
+			s.found(n, l)
+		}
 	}
 	return nil
 }
@@ -203,19 +207,18 @@ func (s *Stack) Delete(name string) error {
 
 // ask resolves a disk through the network, as each of its commands does. Errors:
 // ErrUnreachable, ErrNoLUN.
-func (s *Stack) ask(d *Disk) (LUN, error) {
+func (s *Stack) ask(d *Disk) (LUN, error) { return s.unit(d.nexus, d.LUN) }
+
+// unit asks a target for one of its units.
+func (s *Stack) unit(n *nexus, lun int) (LUN, error) {
 	if s.lun != nil {
-		return s.lun.LUN(d.nexus.Initiator, d.nexus.Target, d.LUN)
+		return s.lun.LUN(n.Initiator, n.Target, lun)
 	}
-	luns, err := s.cfg.SAN.LUNs(d.nexus.Initiator, d.nexus.Target)
+	luns, err := s.cfg.SAN.LUNs(n.Initiator, n.Target)
 	if err != nil {
 		return LUN{}, err
 	}
-	i, ok := slices.BinarySearchFunc(luns, d.LUN, func(l LUN, n int) int { return cmp.Compare(l.Number, n) })
-	if !ok {
-		return LUN{}, ErrNoLUN
-	}
-	return luns[i], nil
+	return pick(luns, lun)
 }
 
 // Condition is what a path checker finds (TEST UNIT READY), in multipathd's words.
