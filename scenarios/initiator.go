@@ -36,11 +36,6 @@ func init() {
 		Text:     "nodes and array authenticate each other by CHAP: a password that the array does not take is told as an event, the right one lets the pod run",
 		Labels:   []string{"attach", "stage", "access"},
 		Backends: onArray,
-		Options: func(o *sim.Options) {
-			if o.Protocol == "" {
-				o.Protocol = "iscsi"
-			}
-		},
 		Flow:     withCHAP,
 		Mutation: "an iscsiadm that answers OK and logs in nowhere",
 		Mutate: func(l *sim.Lab) {

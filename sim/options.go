@@ -28,8 +28,6 @@ type Options struct {
 	Arrays int
 	// CopyMiBs is how fast arrays copy content, in MiB per second; 0 means 1000.
 	CopyMiBs int64
-	// CHAP lets nodes and arrays authenticate each other (iSCSI).
-	CHAP bool
 	// SameInitiator gives all nodes the initiator name of the first: a mistake
 	// that machines have that were cloned.
 	SameInitiator bool
@@ -135,8 +133,6 @@ func (o Options) validate() error {
 		return fmt.Errorf("Options.Protocol is %q: backend %s has none", o.Protocol, o.Backend)
 	case o.Arrays < 0 || o.Arrays > 4 || o.Arrays > 0 && o.Backend != HPE:
 		return fmt.Errorf("Options.Arrays is %d, allowed are 0 to 4 with backend hpe", o.Arrays)
-	case o.CHAP && o.Protocol != "iscsi":
-		return fmt.Errorf("Options.CHAP: protocol %q has none", o.Protocol)
 	case o.Backend != VSphere && len(o.VCenters) > 0:
 		return fmt.Errorf("Options.VCenters: backend %s has none", o.Backend)
 	case o.Nodes < 1 && len(o.VCenters) == 0:

@@ -28,6 +28,11 @@ func Nodes(n int) Option { return func(o *sim.Options) { o.Nodes = n } }
 // Zones gives the nodes zones, in turn.
 func Zones(z ...string) Option { return func(o *sim.Options) { o.Zones = z } }
 
+// OnArray takes an HPE array in place of a vCenter; protocol is iscsi or fc.
+func OnArray(protocol string) Option {
+	return func(o *sim.Options) { o.Backend, o.Protocol = sim.HPE, protocol }
+}
+
 // Seed sets the seed.
 func Seed(s uint64) Option { return func(o *sim.Options) { o.Seed = s } }
 
