@@ -121,6 +121,10 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 		}
 		ended <- m
 	}()
+	unmounted := func() {}
+	if req.Name == "umount" {
+		unmounted = h.san.unmounting()
+	}
 	op := commandOperation(req.Name, req.Args)
 	ran := false
 	var status shim.Message
@@ -151,9 +155,7 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 				return context.Cause(ctx)
 			}
 		})
-	if req.Name == "umount" {
-		h.san.dropCaches()
-	}
+	unmounted()
 	return out.Encode(answer(req.Name, ran, status, err))
 }
 

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -27,6 +28,9 @@ import (
 type fuseConnection struct {
 	relay *osexec.Cmd
 	conn  net.Conn
+
+	telling sync.Mutex
+	tell    net.Conn // notifications
 	// ended is closed when the relay is gone: no operation waits any more.
 	ended chan struct{}
 	work  sync.WaitGroup
@@ -43,9 +47,48 @@ func mountFUSE(dev *os.File, at, node string, raw fuse.RawFileSystem) (*fuseConn
 	if err := unix.Mount("csilab", at, "fuse.csilab", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
 		return nil, fmt.Errorf("mount FUSE on %s: %w", at, err)
 	}
+	conn, theirs, err := relaySocket()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	tell, notifications, err := relaySocket()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	defer notifications.Close()
+	self, err := os.Executable()
+	if err != nil {
+		conn.Close()
+		tell.Close()
+		return nil, err
+	}
+	c := &fuseConnection{relay: osexec.Command(self), conn: conn, tell: tell, ended: make(chan struct{})}
+	c.relay.Args = []string{"csilab-fuse-relay"}
+	c.relay.Env = []string{shim.EnvRelay + "=1", shim.EnvNode + "=" + node, "GORACE=atexit_sleep_ms=0"}
+	c.relay.ExtraFiles = []*os.File{dev, theirs, notifications}
+	c.relay.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go c.attend(started)
+	if err := <-started; err != nil {
+		conn.Close()
+		tell.Close()
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	c.work.Add(1)
+	go c.serve(fuse.NewProtocolServer(raw, &fuse.MountOptions{MaxWrite: fuseMaxData, DisableReadDirPlus: true, DisableXAttrs: true, EnableSymlinkCaching: true}))
+	if err := settle(at + "/" + readyFile); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// relaySocket makes a socket to the relay, and its other end.
+func relaySocket() (net.Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("socketpair: %w", err)
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
 	}
 	for _, fd := range fds {
 		// Room for several messages. Root may exceed the machine's limit; where it
@@ -55,34 +98,52 @@ func mountFUSE(dev *os.File, at, node string, raw fuse.RawFileSystem) (*fuseConn
 		}
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "relay"), os.NewFile(uintptr(fds[1]), "relay")
-	defer theirs.Close()
+	defer ours.Close()
 	conn, err := net.FileConn(ours)
-	ours.Close()
 	if err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
+		theirs.Close()
+		return nil, nil, fmt.Errorf("relay: %w", err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		conn.Close()
-		return nil, err
+	return conn, theirs, nil
+}
+
+// fuseName is a name in a directory of the filesystem.
+type fuseName struct {
+	dir  uint64 // node id
+	name string
+}
+
+// notifyInvalEntry is FUSE_NOTIFY_INVAL_ENTRY of linux/fuse.h.
+const notifyInvalEntry = 3
+
+// forget makes the kernel look names up again. It returns when it will. No lock
+// must be held that answering a lookup wants.
+func (c *fuseConnection) forget(names []fuseName) {
+	c.telling.Lock()
+	defer c.telling.Unlock()
+	var b []byte
+	flush := func() {
+		if _, err := c.tell.Write(b); err == nil {
+			_, _ = c.tell.Read(b[:1]) // it fails when the relay is gone, and the mount with it
+		}
+		b = b[:0]
 	}
-	c := &fuseConnection{relay: osexec.Command(self), conn: conn, ended: make(chan struct{})}
-	c.relay.Args = []string{"csilab-fuse-relay"}
-	c.relay.Env = []string{shim.EnvRelay + "=1", shim.EnvNode + "=" + node, "GORACE=atexit_sleep_ms=0"}
-	c.relay.ExtraFiles = []*os.File{dev, theirs}
-	c.relay.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error, 1)
-	go c.attend(started)
-	if err := <-started; err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("relay: %w", err)
+	for _, n := range names {
+		size := 32 + len(n.name) + 1
+		if len(b)+size > shim.RelayMessage {
+			flush()
+		}
+		b = binary.NativeEndian.AppendUint32(b, uint32(size))
+		b = binary.NativeEndian.AppendUint32(b, notifyInvalEntry)
+		b = binary.NativeEndian.AppendUint64(b, 0) // unique
+		b = binary.NativeEndian.AppendUint64(b, n.dir)
+		b = binary.NativeEndian.AppendUint32(b, uint32(len(n.name)))
+		b = binary.NativeEndian.AppendUint32(b, 0) // flags
+		b = append(append(b, n.name...), 0)
 	}
-	c.work.Add(1)
-	go c.serve(fuse.NewProtocolServer(raw, &fuse.MountOptions{MaxWrite: fuseMaxData, DisableReadDirPlus: true, DisableXAttrs: true}))
-	if err := settle(at + "/" + readyFile); err != nil {
-		return nil, errors.Join(err, c.close())
+	if len(b) > 0 {
+		flush()
 	}
-	return c, nil
 }
 
 // readyFile is a file in the root of the filesystem.
@@ -157,6 +218,7 @@ func (c *fuseConnection) close() error {
 	}
 	<-c.ended
 	c.conn.Close()
+	c.tell.Close()
 	c.work.Wait()
 	return err
 }

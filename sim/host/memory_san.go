@@ -44,13 +44,12 @@ func (h *Memory) udev() {
 			h.relink(e.Name)
 			continue
 		}
-		h.view.hide(e.Object)
+		h.view.update(e.Object)
 		node, block := h.scsi.Node(e.Object)
 		if e.Action == scsi.Remove {
 			h.unplugSAN(e.Object)
 			continue
 		}
-		h.view.show(e.Object)
 		if block {
 			h.plugSAN(node, e.Action == scsi.Add)
 		}

@@ -14,8 +14,8 @@ import (
 // below "lun" a file for each block device of its SCSI stack, which a loop
 // device makes a block device of again.
 //
-// Nothing is cached by the kernel: files of /sys change without it, and what is
-// behind a device may, too.
+// The kernel keeps the names of /sys until it is told that they went, and no
+// content: files change without it, and what is behind a device may, too.
 type nodeFS struct {
 	fuse.RawFileSystem // answers ENOSYS to the rest
 	san                *realSAN
@@ -38,6 +38,9 @@ const (
 	fsInode = 1 << 32 // + inode number
 	fsLUN   = 1 << 33 // + number of the device
 )
+
+// namesValid is for how long the kernel keeps a name, in seconds: for good.
+const namesValid = 1 << 30
 
 func newNodeFS(x *realSAN) *nodeFS {
 	return &nodeFS{RawFileSystem: fuse.NewDefaultRawFileSystem(), san: x, known: map[uint64]*knownInode{}}
@@ -156,6 +159,7 @@ func (f *nodeFS) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *f
 	}
 	if n != nil {
 		inodeAttr(n, &out.Attr)
+		out.EntryValid, out.AttrValid = namesValid, namesValid
 	}
 	f.san.mu.Unlock()
 	if n == nil {

@@ -147,9 +147,8 @@ type realMounter struct {
 var statMounter = sync.OnceValue(func() mount.Interface { return mount.NewWithoutSystemd("") })
 
 func (m realMounter) Unmount(target string) error {
-	err := m.mountCommands.Unmount(target)
-	m.h.san.dropCaches()
-	return err
+	defer m.h.san.unmounting()()
+	return m.mountCommands.Unmount(target)
 }
 
 func (m realMounter) List() ([]mount.MountPoint, error) {

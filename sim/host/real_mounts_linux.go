@@ -193,10 +193,11 @@ func (x *realSAN) plugDisk(d *realDisk) {
 }
 
 func (x *realSAN) unplugDisk(d *realDisk) {
+	defer x.forgetNames()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if n := x.sys.root.at("block").children[d.name]; n != nil {
-		n.drop()
+		x.drop(n)
 	}
 }
 

@@ -36,6 +36,7 @@ type realSAN struct {
 	view *stackView
 	luns map[string]*realLUN // by the kernel's name
 	byID map[uint64]*realLUN
+	lost []fuseName // names of /sys that went and that the kernel may still have
 	last uint64
 	// stale are devices that went and may still be mounted.
 	stale []*realLUN
@@ -74,6 +75,7 @@ func (x *realSAN) dir() string { return filepath.Join(x.h.cfg.Dir, "san") }
 func (x *realSAN) mount(dev *os.File) error {
 	x.sys = newSuperblock("sysfs", "sysfs", devno{})
 	x.view = newStackView(x.stack, x.sys.root, func() {})
+	x.view.dropped = x.dropping
 	x.luns, x.byID, x.stale = map[string]*realLUN{}, map[uint64]*realLUN{}, nil
 	var err error
 	x.fuse, err = mountFUSE(dev, x.dir(), x.h.cfg.Dir, newNodeFS(x))
@@ -194,12 +196,10 @@ func (x *realSAN) event(e scsi.Uevent) error {
 		return x.inside(func() error { return relink("/dev/"+e.Name, target, ok) })
 	}
 	x.mu.Lock()
-	x.view.hide(e.Object)
+	x.view.update(e.Object)
 	dev, block := x.stack.Node(e.Object)
-	if e.Action != scsi.Remove {
-		x.view.show(e.Object)
-	}
 	x.mu.Unlock()
+	x.forgetNames()
 	if e.Action == scsi.Remove {
 		return x.unplug(e.Object)
 	}
@@ -207,6 +207,27 @@ func (x *realSAN) event(e scsi.Uevent) error {
 		return nil
 	}
 	return x.plug(dev, e.Action == scsi.Add)
+}
+
+// dropping notes a name of /sys that goes; drop lets it go. mu is held.
+func (x *realSAN) dropping(n *inode) {
+	x.lost = append(x.lost, fuseName{fsInode + uint64(n.parent.ino), n.name})
+}
+
+func (x *realSAN) drop(n *inode) {
+	x.dropping(n)
+	n.drop()
+}
+
+// forgetNames tells the kernel what went of /sys.
+func (x *realSAN) forgetNames() {
+	x.mu.Lock()
+	lost := x.lost
+	x.lost = nil
+	x.mu.Unlock()
+	if len(lost) > 0 && x.fuse != nil {
+		x.fuse.forget(lost)
+	}
 }
 
 // relink makes a link lead somewhere, or takes it away.
@@ -300,11 +321,12 @@ func (x *realSAN) unplug(o scsi.Object) error {
 	delete(x.luns, o.Name)
 	if d.loop != nil {
 		if n := x.sys.root.at("dev/block").children[fmt.Sprintf("%d:%d", loopMajor, d.loop.minor)]; n != nil {
-			n.drop()
+			x.drop(n)
 		}
 		x.stale = append(x.stale, d)
 	}
 	x.mu.Unlock()
+	x.forgetNames()
 	err := x.inside(func() error { return os.Remove("/dev/" + d.name) })
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -349,18 +371,30 @@ func (x *realSAN) claim() {
 	}
 }
 
-// dropCaches is what closing a block device does once nobody uses it: the page
-// cache of what isn't mounted goes. It doesn't by itself, since this process
-// keeps the loop device open.
-func (x *realSAN) dropCaches() {
+// unmounting is called before an unmount; what it returns, after it. It does
+// what closing a block device does that nobody uses any more: its page cache
+// goes. That doesn't happen by itself, since this process keeps the loop device
+// open.
+func (x *realSAN) unmounting() (done func()) {
 	if x == nil {
-		return
+		return func() {}
 	}
+	x.commands.Lock()
+	before := x.mountedNumbers()
+	x.commands.Unlock()
+	return func() { x.dropCaches(before) }
+}
+
+// dropCaches drops the page cache of devices that were mounted and aren't now.
+func (x *realSAN) dropCaches(before map[string][]string) {
 	x.commands.Lock()
 	defer x.commands.Unlock()
 	numbers := x.mountedNumbers()
 	for _, d := range x.luns {
-		if d.loop != nil && numbers[loopNumber(d.loop.minor)] == nil {
+		if d.loop == nil {
+			continue
+		}
+		if no := loopNumber(d.loop.minor); before[no] != nil && numbers[no] == nil {
 			_ = unix.IoctlSetInt(int(d.loop.f.Fd()), unix.BLKFLSBUF, 0)
 		}
 	}

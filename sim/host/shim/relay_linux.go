@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -10,6 +11,7 @@ import (
 const (
 	RelayFUSE   = 3 // /dev/fuse, mounted
 	RelaySocket = 4 // to the node; SOCK_SEQPACKET
+	RelayNotify = 5 // for what the node tells the kernel; SOCK_SEQPACKET
 )
 
 // RelayMessage bounds a message in bytes: 128 KiB of data and the headers.
@@ -30,7 +32,37 @@ func relay() int {
 			unix.Exit(relayTo(RelaySocket, RelayFUSE))
 		}()
 	}
+	go func() {
+		unix.Exit(notify())
+	}()
 	return relayTo(RelayFUSE, RelaySocket)
+}
+
+// notify passes on notifications, as many as a message has, and says when the
+// kernel has taken them. It waits where a directory is being looked at, which may
+// take an answer that comes through the other socket.
+func notify() int {
+	b := make([]byte, RelayMessage)
+	for {
+		n, err := unix.Read(RelayNotify, b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil || n == 0:
+			return 1
+		}
+		for rest := b[:n]; len(rest) >= 4; {
+			size := min(int(binary.NativeEndian.Uint32(rest)), len(rest))
+			if size == 0 {
+				return 1
+			}
+			_, _ = unix.Write(RelayFUSE, rest[:size]) // ENOENT: the kernel doesn't know it
+			rest = rest[size:]
+		}
+		if _, err := unix.Write(RelayNotify, b[:1]); err != nil {
+			return 1
+		}
+	}
 }
 
 // relayTo copies messages one by one.
