@@ -57,6 +57,10 @@ type Backend interface {
 	Devices() ([]string, error)
 	// Rescan makes a device node show the present size of its volume.
 	Rescan(ctx context.Context, device string) error
+	// Verify cuts a device node off from all that isn't its volume any more, so that
+	// what the node has yet to write to it reaches nobody else. It is asked before
+	// the last unmount. What can't be asked is not an error.
+	Verify(ctx context.Context, device string) error
 	// Held says whether a volume is held, over restarts too, and what its device
 	// node is ("" when it isn't there).
 	Held(volume string) (device string, held bool, err error)
@@ -90,6 +94,9 @@ type Owner struct{ UID, GID int }
 // Unheld is a part of backends whose devices are taken away by the controller
 // alone.
 type Unheld struct{}
+
+// Verify implements Backend.
+func (Unheld) Verify(context.Context, string) error { return nil }
 
 // Held implements Backend.
 func (Unheld) Held(string) (string, bool, error) { return "", false, nil }

@@ -321,8 +321,8 @@ func differ(have, want []string) string {
 
 func isReadOnly(m mount.MountPoint) bool { return slices.Contains(m.Opts, "ro") }
 
-// NodeUnstageVolume implements csi.NodeServer. It unmounts, then takes the device
-// off the node where the backend has to. The directory is the orchestrator's and
+// NodeUnstageVolume implements csi.NodeServer. It makes sure of the device once
+// more, unmounts, then takes the device off the node where the backend has to. The directory is the orchestrator's and
 // stays.
 //
 // Crash safety: a held volume stays held until its device is gone, so that a
@@ -377,6 +377,13 @@ func (s *Service) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVol
 		}
 		if len(refs) > 0 {
 			return nil, status.Errorf(codes.FailedPrecondition, "volume %q is still published at %s", volume, strings.Join(refs, ", "))
+		}
+	}
+	if device != "" {
+		// The unmount writes what the node has in its memory; where to, only the
+		// backend knows.
+		if err := s.cfg.Backend.Verify(ctx, device); err != nil {
+			return nil, fail(ctx, codes.Internal, "device of volume %q: %w", volume, err)
 		}
 	}
 	if _, err := s.unmountAll(p); err != nil {

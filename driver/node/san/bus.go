@@ -288,17 +288,24 @@ func (s *SAN) targetsByHost() (map[string]string, error) {
 	return out, nil
 }
 
+// errSilent: a disk can't be asked, since its connection is lost.
+var errSilent = errors.New("san: disk doesn't answer")
+
 // inquire asks a disk again who it is and how large. A disk that is gone has no
-// identity.
-func (s *SAN) inquire(name string) (wwn string, err error) {
-	err = s.host.WriteFile(path.Join(sysBlock, name, "device/rescan"), []byte("1"), 0o200)
+// identity. One without a connection is not asked: the kernel would wait for the
+// connection, for minutes, and not let go of who asks.
+func (s *SAN) inquire(d disk) (wwn string, err error) {
+	if d.state != "" && d.state != "running" {
+		return "", fmt.Errorf("%w: %s is %s", errSilent, d.name, d.state)
+	}
+	err = s.host.WriteFile(path.Join(sysBlock, d.name, "device/rescan"), []byte("1"), 0o200)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("rescan of %s: %w", name, err)
+		return "", fmt.Errorf("rescan of %s: %w", d.name, err)
 	}
-	return s.wwn(name), nil
+	return s.wwn(d.name), nil
 }
 
 // remove takes a disk off the node; one that is gone is no error.

@@ -22,6 +22,13 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 		return "", err
 	}
 	if !wait {
+		m, mapped, err := s.mapOf(e.serial)
+		if err == nil && mapped {
+			err = s.verify(ctx, m)
+		}
+		if err != nil {
+			return "", err
+		}
 		return s.find(ctx, e)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Wait, fmt.Errorf("waited %s", s.cfg.Wait))
@@ -174,7 +181,15 @@ func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
 		if !member && d.wwn != e.serial && !(e.hasLUN(d.lun) && d.remote()) {
 			continue
 		}
-		now, err := s.inquire(d.name)
+		now, err := s.inquire(d)
+		if errors.Is(err, errSilent) {
+			// It carries no I/O either. The map has it, and where it leads to is asked
+			// when the volume is published or leaves.
+			if member {
+				kept = append(kept, d)
+			}
+			continue
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -341,11 +356,6 @@ func (s *SAN) behind(device string) (mpath, bool, error) {
 // takes it over. A path that turns out to lead to another volume is deleted
 // before.
 func (s *SAN) Rescan(ctx context.Context, device string) error {
-	give, err := s.take(ctx)
-	if err != nil {
-		return err
-	}
-	defer give()
 	m, ok, err := s.behind(device)
 	if err != nil {
 		return err
@@ -353,27 +363,12 @@ func (s *SAN) Rescan(ctx context.Context, device string) error {
 	if !ok {
 		return fmt.Errorf("%w: %s is not a multipath map", node.ErrNoDevice, device)
 	}
-	var errs []error
-	good := 0
-	for _, name := range m.slaves {
-		now, err := s.inquire(name)
-		switch {
-		case err != nil:
-			// A dead path: it shows its size when it is back.
-			errs = append(errs, err)
-		case m.uuid != mapUUID(now):
-			if err := s.remove(name, fmt.Sprintf("a path of %s, but it is %q", m.name, now)); err != nil {
-				return err
-			}
-		default:
-			good++
-		}
+	good, err := s.ask(ctx, m)
+	if err != nil {
+		return err
 	}
 	if good == 0 {
-		return fmt.Errorf("%w: no path of %s answers: %w", node.ErrNoDevice, m.name, errors.Join(errs...))
-	}
-	if len(errs) > 0 {
-		s.log.Warn("paths that can't be asked for their size", "map", m.name, "err", errors.Join(errs...))
+		return fmt.Errorf("%w: no path of %s answers", node.ErrNoDevice, m.name)
 	}
 	// The answer of multipathd is its output; older ones exit with 0 after "fail".
 	out, err := s.run(ctx, "multipathd", "resize", "map", m.name)
@@ -384,4 +379,52 @@ func (s *SAN) Rescan(ctx context.Context, device string) error {
 		return fmt.Errorf("multipathd resize map %s: %q", m.name, strings.TrimSpace(out))
 	}
 	return nil
+}
+
+// Verify implements node.Backend.
+func (s *SAN) Verify(ctx context.Context, device string) error {
+	m, ok, err := s.behind(device)
+	if err != nil || !ok {
+		return err
+	}
+	return s.verify(ctx, m)
+}
+
+// verify deletes the paths of a map that lead elsewhere. Where no path is left
+// that works, I/O must not wait for one: the unmount would not end.
+func (s *SAN) verify(ctx context.Context, m mpath) error {
+	good, err := s.ask(ctx, m)
+	if err != nil || good > 0 {
+		return err
+	}
+	if _, err := s.run(ctx, "dmsetup", "message", m.name, "0", "fail_if_no_path"); err != nil {
+		s.log.Warn("queue of a dead map", "map", m.name, "err", err)
+	}
+	return nil
+}
+
+// ask asks the paths of a map who they are, deletes those that are another
+// volume, and counts the others that answer. It needs no turn: nothing here is
+// another volume's.
+func (s *SAN) ask(ctx context.Context, m mpath) (good int, err error) {
+	for _, name := range m.slaves {
+		now, err := s.inquire(disk{name: name, state: s.line(sysBlock, name, "device/state")})
+		switch {
+		case errors.Is(err, errSilent):
+			// A dead path: it shows who it is, and its size, when it is back.
+			s.log.Warn("path can't be asked", "map", m.name, "err", err)
+		case err != nil:
+			return good, err
+		case m.uuid != mapUUID(now):
+			if err := s.remove(name, fmt.Sprintf("a path of %s, but it is %q", m.name, now)); err != nil {
+				return good, err
+			}
+		default:
+			good++
+		}
+		if ctx.Err() != nil {
+			return good, context.Cause(ctx)
+		}
+	}
+	return good, nil
 }

@@ -3,6 +3,7 @@ package san_test
 import (
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 )
 
@@ -164,6 +165,57 @@ func TestRenumbered(t *testing.T) {
 		if got := r.read(stagingOf(vol)+"/data", 5); got != "first" {
 			t.Errorf("reads %q", got)
 		}
+		r.must(r.unstage(s, vol))
+		r.clean()
+	})
+}
+
+// What a node has in its memory for a volume that was taken from it by force is
+// written at the unmount, or when the map goes: not into the volume that has the
+// LUN by then.
+func TestUnsyncedWritesAtTheEnd(t *testing.T) {
+	for name, c := range map[string]*csi.VolumeCapability{"filesystem": filesystem("ext4"), "block": block(writer)} {
+		t.Run(name, func(t *testing.T) {
+			protocols(t, func(t *testing.T, r *rig) {
+				r.create(vol, 1024)
+				r.create(vol2, 1024)
+				lun := r.export(vol)
+				s := r.Service
+				r.must(r.stage(s, vol, c))
+				r.must(r.publish(s, vol, "p1", c))
+				p := targetOf(vol, "p1")
+				if c.GetMount() != nil {
+					p += "/data"
+				}
+				r.must(r.host.WriteAt(p, 0, []byte("first"), false))
+				r.unexport(vol)
+				if got := r.export(vol2); got != lun {
+					t.Fatalf("LUN %d, was %d", got, lun)
+				}
+				r.must(r.unpublish(s, vol, "p1"))
+				r.must(r.unstage(s, vol))
+				if got := r.begins(vol2, 1<<20); got != "" {
+					t.Error("the second volume was written to")
+				}
+				r.must(r.stage(s, vol2, c))
+				r.must(r.unstage(s, vol2))
+				r.clean()
+			})
+		})
+	}
+}
+
+// A pod that comes to a volume that was staged before its LUN was another's.
+func TestPublishAfterTheLUNIsAnothers(t *testing.T) {
+	protocols(t, func(t *testing.T, r *rig) {
+		r.create(vol, 1024)
+		r.create(vol2, 1024)
+		r.export(vol)
+		s, c := r.Service, block(writer)
+		r.must(r.stage(s, vol, c))
+		r.unexport(vol)
+		r.export(vol2)
+		r.code(r.publish(s, vol, "p1", c), codes.Unavailable)
 		r.must(r.unstage(s, vol))
 		r.clean()
 	})
