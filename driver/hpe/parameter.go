@@ -147,6 +147,10 @@ func (b *Backend) parameters(ctx context.Context, r controller.CreateVolume) (ma
 			}
 		}
 	}
+	// Before others are asked.
+	if err := checkParameters(p, r.Access); err != nil {
+		return nil, err
+	}
 	for _, k := range []string{paramCloneOf, paramVirtualCopyOf} {
 		if p[k] == "" || b.cfg.Cluster == nil {
 			continue
@@ -170,7 +174,7 @@ func (b *Backend) parameters(ctx context.Context, r controller.CreateVolume) (ma
 		p[k] = c.Volume
 	}
 	maps.DeleteFunc(p, func(k, _ string) bool { return strings.HasPrefix(k, foreign) })
-	return p, checkParameters(p, r.Access)
+	return p, nil
 }
 
 // claim returns the claim that a volume is made for: its name is pvc- and the

@@ -38,6 +38,9 @@ type system struct {
 	records  *record.Memory
 	cluster  *kube.Memory
 	secrets  map[string]string
+	backend  *hpe.Backend
+	net      *transport.Memory
+	options  func(*hpe.Options) // of the next start
 	// start replaces the backend by a new one, as a restart of the driver does.
 	start func()
 	// crash ends the call under way, and the driver with it.
@@ -56,6 +59,7 @@ func newSystem(t *testing.T, change ...func(*systemConfig)) *system {
 	s := &system{led: &ledger.Ledger{}, plan: &fault.Plan{Seed: 1}, records: record.NewMemory(), cluster: &kube.Memory{}}
 	in := &fault.Interceptor{Ledger: s.led, Plan: s.plan}
 	mem := transport.NewMemory()
+	s.net = mem
 	listen := func(addr string) net.Listener {
 		l, err := mem.Listen("tcp", addr)
 		if err != nil {
@@ -91,13 +95,18 @@ func newSystem(t *testing.T, change ...func(*systemConfig)) *system {
 	}
 	s.secrets = map[string]string{"serviceName": u.Hostname(), "servicePort": u.Port(), "backend": "array1", "username": san.DefaultUser, "password": san.DefaultPassword}
 	s.start = func() {
-		b, err := hpe.New(hpe.Options{Config: c.conf, Dial: mem.DialContext, Records: s.records})
+		opt := hpe.Options{Config: c.conf, Dial: mem.DialContext, Records: s.records}
+		if s.options != nil {
+			s.options(&opt)
+		}
+		b, err := hpe.New(opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { b.Close(context.Background()) })
 		s.ControllerServer = controller.New(controller.Config{Backend: b, MinBytes: hpe.MinBytes, MaxBytes: hpe.MaxBytes, FSTypes: hpe.FSTypes})
 		s.GroupControllerServer = controller.NewGroups(b)
+		s.backend = b
 	}
 	s.start()
 	for i := range 2 {

@@ -330,7 +330,8 @@ func (b *Backend) ModifyVolume(ctx context.Context, id string, p map[string]stri
 		return nil
 	}
 	if _, err := s.ChangeVolume(ctx, q); err != nil {
-		return fail(ctx, err, kinds{http.StatusBadRequest: controller.Invalid}, "changing volume %s", id)
+		// The volume was there: what isn't is a CPG, say.
+		return fail(ctx, err, kinds{http.StatusNotFound: controller.Invalid}, "changing volume %s to %v", id, p)
 	}
 	return nil
 }
