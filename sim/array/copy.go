@@ -61,7 +61,7 @@ func (a *Array) planCopy(s CopySpec) (*volume, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.freeMiB(snap) == 0 {
+	if a.freeMiB(snap) < UnitMiB {
 		return nil, &Error{Kind: NoSpace, Field: "name", Value: s.Name, Reason: "the CPG for snapshots is full", Holder: snap.Name}
 	}
 	v := &volume{parent: p, snap: snap, Volume: Volume{ID: id, Name: s.Name, Domain: p.Domain, SizeMiB: p.SizeMiB,

@@ -293,7 +293,9 @@ func (a *Array) planVolume(s VolumeSpec) (*volume, error) {
 	v := &volume{user: user, snap: snap, Volume: Volume{ID: id, Name: s.Name, Domain: user.Domain, SizeMiB: size,
 		Provisioning: p, Compression: s.Compression, CopyType: Base, Comment: s.Comment, State: Normal, Policies: s.Policies,
 		UserWarningPct: s.UserWarningPct, UserLimitPct: s.UserLimitPct, WWN: s.wwn}}
-	if err := a.room("sizeMiB", user, v.userMiB()); err != nil {
+	// A thin volume takes nothing yet, but the first unit has to be there
+	// (unverified).
+	if err := a.room("sizeMiB", user, max(v.userMiB(), UnitMiB)); err != nil {
 		return nil, err
 	}
 	a.identify(v)

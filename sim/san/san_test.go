@@ -407,13 +407,23 @@ func TestThinVolumesTakeWhatIsWritten(t *testing.T) {
 	})
 }
 
-// TestFullCPG: what fills it behind the driver's back refuses a full volume.
+// TestFullCPG: what fills it behind the driver's back refuses volumes and
+// snapshots, thin ones where nothing at all is left.
 func TestFullCPG(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, san.Config{Arrays: []san.ArrayConfig{{Config: array.Config{Family: array.ThreePAR}}}})
 		ok(t, r.array("array1").FillCPG("SSD_r6", 512))
 		full := `{"name":"v","cpg":"SSD_r6","sizeMiB":1024}`
 		if b := r.want(400, "array1", "POST", "/volumes", full); !strings.Contains(b, `"code":24`) {
+			t.Fatal(b)
+		}
+		thin := `{"name":"w","cpg":"SSD_r6","snapCPG":"SSD_r6","sizeMiB":1024,"tpvv":true}`
+		r.want(201, "array1", "POST", "/volumes", thin)
+		ok(t, r.array("array1").FillCPG("SSD_r6", 0)) // nothing at all
+		if b := r.want(400, "array1", "POST", "/volumes", strings.Replace(thin, `"w"`, `"x"`, 1)); !strings.Contains(b, `"code":24`) {
+			t.Fatal(b)
+		}
+		if b := r.want(400, "array1", "POST", "/volumes/w", `{"action":"createSnapshot","parameters":{"name":"s"}}`); !strings.Contains(b, `"code":24`) {
 			t.Fatal(b)
 		}
 		ok(t, r.array("array1").FillCPG("SSD_r6", -1))
