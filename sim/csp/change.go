@@ -149,8 +149,19 @@ func (s *Server) drop(c *call, x *item, force bool) error {
 		if err := s.unpublishPeer(c, pair, all); err != nil {
 			return err
 		}
-		if err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, all); err != nil {
+		nodes, err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, all)
+		if err != nil {
 			return err
+		}
+		for _, n := range nodes {
+			if err := s.reapAll(c.ctx, c.on, c.array, n); err != nil {
+				return err
+			}
+			if pair != nil {
+				if err := s.reapAll(c.ctx, pair.on, pair.array, n); err != nil {
+					return peerFailed(pair, err)
+				}
+			}
 		}
 	} else {
 		is, err := published(c.ctx, c.array, x.vv.Name)

@@ -2,6 +2,7 @@ package csp
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -132,19 +133,29 @@ func (s *Server) createGroup(c *call) (reply, error) {
 		return reply{}, refuse(http.StatusBadRequest, "name, description and config have %d bytes together, allowed are %d", len(comment), maxComment)
 	}
 	set := groupSet(in.Name)
-	err = c.array.CreateVolumeSet(c.ctx, wsapi.Set{Name: set, Domain: in.Config["domain"], Comment: comment})
-	if wsapi.Is(err, wsapi.CodeSetThere) {
-		x, gerr := c.array.VolumeSet(c.ctx, set)
-		if gerr != nil {
-			return reply{}, failed(doing, gerr)
+	x, err := c.array.VolumeSet(c.ctx, set)
+	switch {
+	case err == nil: // an attempt before may have come no further than this
+		m, ok := groupOfSet(x)
+		same := ok && m.ID == in.Name && m.Description == in.Description && maps.Equal(m.Config, map[string]string(in.Config))
+		halfway := false
+		if same && qos {
+			_, err := c.array.Rule(c.ctx, set)
+			if halfway = wsapi.NotFound(err); err != nil && !halfway {
+				return reply{}, failed(doing, err)
+			}
 		}
-		if x.Comment != comment { // else it is ours, of a call whose answer was lost
+		if !halfway {
 			return reply{}, refuse(http.StatusConflict, "volume group %s already exists", clip(in.Name))
 		}
-		err = nil
-	}
-	if err != nil {
+	case !wsapi.NotFound(err):
 		return reply{}, failed(doing, err)
+	default:
+		// One that is there now is ours: its answer was lost.
+		err = c.array.CreateVolumeSet(c.ctx, wsapi.Set{Name: set, Domain: in.Config["domain"], Comment: comment})
+		if err != nil && !wsapi.Is(err, wsapi.CodeSetThere) {
+			return reply{}, failed(doing, err)
+		}
 	}
 	if qos {
 		rule.Name = set

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
 )
 
 func TestGroups(t *testing.T) {
@@ -87,4 +89,22 @@ func TestPartners(t *testing.T) {
 	if all := r.all("/replication_partners?name=array2"); len(all) != 1 {
 		t.Errorf("partners are %v", all)
 	}
+}
+
+// The provider died between a group's set and its rule.
+func TestGroupThatWasMadeHalfway(t *testing.T) {
+	r := newRig(t)
+	const group = `{"name":"g","config":{"priority":"high","ioMinGoal":"1","ioMaxLimit":"2","bwMinGoalKb":"3","bwMaxLimitKb":"4","latencyGoal":"5ms"}}`
+	rule := r.in.Plan.Arm(fault.Rule{Hop: ledger.WSAPI, Op: "POST /qos", Do: fault.Drop()})
+	r.in.Plan.Arm(fault.Rule{Hop: ledger.WSAPI, Op: "DELETE /volumesets/{name}", Do: fault.Drop()})
+	r.refused(500, "does not answer", "POST", "/volume_groups", group)
+	r.in.Plan.Disarm(rule)
+	r.refused(409, "already exists", "POST", "/volume_groups", `{"name":"g"}`)
+	r.do(200, "POST", "/volume_groups", group)
+	r.refused(409, "already exists", "POST", "/volume_groups", group)
+	r.arrays[0].with(func(a *array.Array) {
+		if q, err := a.Rule("g"); err != nil || q.BwMaxLimitKB != 4 {
+			t.Errorf("rule is %v %v", q, err)
+		}
+	})
 }

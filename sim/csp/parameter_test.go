@@ -298,3 +298,25 @@ func TestNoSpace(t *testing.T) {
 	r.refused(500, csp.NoSpace, "POST", "/snapshots", `{"name":"s","volume_id":"v"}`)
 	r.refused(409, "code 153", "PUT", "/volumes/v", `{"size":2147483648}`)
 }
+
+// A copy that failed is begun anew when the driver asks for the volume again.
+func TestCopyThatFails(t *testing.T) {
+	r := newLife(t)
+	r.volume(pvc, `{"cpg":"cpg1"}`)
+	r.do(200, "POST", "/snapshots", `{"name":"s","volume_id":"`+pvc+`","config":{"read_only":"true"}}`)
+	clone := `{"name":"c","size":1073741824,"base_snapshot_id":"s","clone":true,"config":{"cpg":"cpg1","qos_name":"gold"}}`
+	r.do(200, "POST", "/volumes", clone)
+	r.arrays[0].with(func(a *array.Array) {
+		if _, _, err := a.CancelTask(time.Now(), 1); err != nil {
+			t.Error(err)
+		}
+	})
+	if st := r.do(200, "GET", "/volumes/c", "")["config"].(map[string]any)["background_operation_status"]; st != "Failed" {
+		t.Errorf("status is %v", st)
+	}
+	r.refused(404, "not found", "GET", "/volumes?name=c", "")
+	if n := len(r.arrays[0].volumes()); n != 2 {
+		t.Errorf("the array has %d volumes", n)
+	}
+	r.do(200, "POST", "/volumes", clone)
+}

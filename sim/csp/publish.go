@@ -296,7 +296,7 @@ func (s *Server) unpublish(c *call) (reply, error) {
 	if err := s.unpublishPeer(c, pair, its); err != nil {
 		return reply{}, err
 	}
-	if err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, its); err != nil {
+	if _, err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, its); err != nil {
 		return reply{}, err
 	}
 	if pair != nil {
@@ -314,6 +314,11 @@ func (s *Server) reapAll(ctx context.Context, on *backend, a *wsapi.Client, uuid
 		return nil
 	}
 	doing := "deleting host " + clip(uuid)
+	leave, err := s.locks.enter(ctx, on.Name+"/host/"+uuid) // nobody changes it meanwhile
+	if err != nil {
+		return failed(doing, err)
+	}
+	defer leave()
 	hosts := on.hosts.namesOf(uuid)
 	if len(hosts) == 0 {
 		all, err := a.Hosts(ctx)
@@ -335,22 +340,23 @@ func (s *Server) reapAll(ctx context.Context, on *backend, a *wsapi.Client, uuid
 }
 
 // unexport ends the exports of a virtual volume to the nodes that it is asked
-// about. What is gone already is as it should be.
-func (s *Server) unexport(ctx context.Context, on *backend, a *wsapi.Client, volume string, to func(uuid string) bool) error {
+// about, and returns which nodes they were. What is gone already is as it should
+// be.
+func (s *Server) unexport(ctx context.Context, on *backend, a *wsapi.Client, volume string, to func(uuid string) bool) (nodes []string, err error) {
 	doing := "ending exports of volume " + volume
 	all, err := a.VLUNsOf(ctx, volume)
 	if wsapi.NotFound(err) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return failed(doing, err)
+		return nil, failed(doing, err)
 	}
 	for _, v := range templates(all) {
 		uuid := on.hosts.ownerOf(v.Host)
 		if uuid == "" && v.Host != "" && !strings.HasPrefix(v.Host, "set:") {
 			h, err := a.Host(ctx, v.Host)
 			if err != nil && !wsapi.NotFound(err) {
-				return failed(doing, err)
+				return nodes, failed(doing, err)
 			}
 			if m, ok := markOf(h); ok {
 				uuid = m.UUID
@@ -361,10 +367,13 @@ func (s *Server) unexport(ctx context.Context, on *backend, a *wsapi.Client, vol
 			continue
 		}
 		if err := a.Unexport(ctx, v); err != nil && !wsapi.NotFound(err) {
-			return failed(doing, err)
+			return nodes, failed(doing, err)
+		}
+		if uuid != "" && !slices.Contains(nodes, uuid) {
+			nodes = append(nodes, uuid)
 		}
 	}
-	return nil
+	return nodes, nil
 }
 
 // reap deletes a host that nothing is exported to. The array refuses where

@@ -49,8 +49,10 @@ type record struct {
 	// next attempt to make it goes on.
 	Todo bool `json:"todo,omitempty"`
 	// Chunks is how many key/values hold Config and Description, where they are
-	// too long for the comment.
+	// too long for the comment. Their names have Side, which changes with each
+	// write: what the comment names is whole, whenever a write ends.
 	Chunks int `json:"chunks,omitempty"`
+	Side   int `json:"side,omitempty"`
 }
 
 // maxComment and maxValue are the array's, in bytes.
@@ -85,7 +87,7 @@ func ascii(v any) string {
 }
 
 // chunkKey names a key/value of a record.
-func chunkKey(i int) string { return fmt.Sprintf("csp-record-%d", i) }
+func (r record) chunkKey(i int) string { return fmt.Sprintf("csp-record-%d-%d", r.Side, i) }
 
 // encode writes a record as a comment, and as values where it is too long for
 // one.
@@ -134,7 +136,7 @@ func (r *record) fill(ctx context.Context, a *wsapi.Client, name string) error {
 	}
 	var long strings.Builder
 	for i := range r.Chunks {
-		long.WriteString(values[chunkKey(i)])
+		long.WriteString(values[r.chunkKey(i)])
 	}
 	var x record
 	if json.Unmarshal([]byte(long.String()), &x) != nil {
@@ -147,12 +149,13 @@ func (r *record) fill(ctx context.Context, a *wsapi.Client, name string) error {
 
 // save writes a record to a virtual volume that is there.
 func save(ctx context.Context, a *wsapi.Client, name string, r record) error {
+	r.Side = 1 - r.Side
 	comment, values, err := r.encode()
 	if err != nil {
 		return err
 	}
 	for i, v := range values {
-		if err := a.SetValue(ctx, name, chunkKey(i), v); err != nil {
+		if err := a.SetValue(ctx, name, r.chunkKey(i), v); err != nil {
 			return err
 		}
 	}
@@ -296,7 +299,7 @@ func create(ctx context.Context, a *wsapi.Client, r record, mk func(name, commen
 		}
 		if err == nil && len(values) > 0 {
 			for i, v := range values {
-				if err := a.SetValue(ctx, n, chunkKey(i), v); err != nil {
+				if err := a.SetValue(ctx, n, r.chunkKey(i), v); err != nil {
 					return "", err
 				}
 			}

@@ -274,7 +274,8 @@ func (s *Server) unpublishPeer(c *call, p *pairing, to func(uuid string) bool) e
 	if p == nil {
 		return nil
 	}
-	if err := s.unexport(c.ctx, p.on, p.array, p.remote, to); err != nil {
+	_, err := s.unexport(c.ctx, p.on, p.array, p.remote, to)
+	if err != nil {
 		return peerFailed(p, err)
 	}
 	return nil

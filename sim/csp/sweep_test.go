@@ -130,6 +130,10 @@ func life(c *client) {
 	if len(out.Config["x"]) != 600 {
 		t.Errorf("config is %v", out.Config)
 	}
+	c.until("editing", func() (bool, string) {
+		code, b := c.once("PUT", "/volumes/"+other, `{"id":"`+other+`","description":"new","volume_group_id":"","config":{"host_sees_vlun":"true"}}`)
+		return code == 200 && strings.Contains(b, `"description":"new"`) && strings.Contains(b, `"host_sees_vlun":"true"`) && strings.Contains(b, "yyyyyy"), b
+	})
 	for _, v := range []string{pvc, other} {
 		c.put(204, "/volumes/"+v+"/actions/unpublish", `{"host_uuid":"`+uuid+`"}`)
 	}

@@ -127,13 +127,8 @@ func (s *Server) listVolumes(c *call) (reply, error) {
 			return reply{}, err
 		}
 		if x.copying() == statusFailed { // so that the next attempt begins anew
-			leave, err := s.enter(c, kindVolume, name)
-			if err != nil {
+			if err := s.dropFailed(c, name); err != nil {
 				return reply{}, err
-			}
-			defer leave()
-			if err := c.array.DeleteVolume(c.ctx, x.vv.Name); err != nil && !wsapi.NotFound(err) {
-				return reply{}, failed("removing volume "+clip(name)+", whose copy failed", err)
 			}
 			return reply{}, refuse(http.StatusNotFound, "volume %s not found", clip(name))
 		}
@@ -160,6 +155,20 @@ func (s *Server) listVolumes(c *call) (reply, error) {
 		out = append(out, x.volumeOut(exported[x.vv.Name]))
 	}
 	return reply{body: out}, nil
+}
+
+// dropFailed drops a volume whose copy failed.
+func (s *Server) dropFailed(c *call, id string) error {
+	leave, err := s.enter(c, kindVolume, id)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	x, err := find(c.ctx, c.array, kindVolume, id)
+	if err != nil || x == nil || x.copying() != statusFailed {
+		return err
+	}
+	return s.drop(c, x, false)
 }
 
 // volumeIn is what a client says about a volume. Members that it sends empty
