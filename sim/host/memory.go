@@ -192,7 +192,16 @@ func (h *Memory) enter(op, p string) (func(), error) {
 		h.mu.Unlock()
 		return nil, pathError(op, p, ErrOff)
 	}
-	return h.mu.Unlock, nil
+	return h.leave, nil
+}
+
+// leave lets the next one in, once udev has shown what the operation changed: I/O
+// may have found that a path is another unit's (recheck_wwid).
+func (h *Memory) leave() {
+	if h.scsi != nil && !h.off && !h.closed {
+		h.udev()
+	}
+	h.mu.Unlock()
 }
 
 // Name implements Host.

@@ -298,6 +298,10 @@ func cmdFsck(h *Memory, out, errs io.Writer, args []string) int {
 	if token == "TYPE=xfs" {
 		return 0
 	}
+	if h.heldByMap(d) {
+		fmt.Fprintf(errs, "%s is in use.\ne2fsck: Cannot continue, aborting.\n", dev)
+		return 8
+	}
 	if v, _ := h.mountOf(d); v != nil {
 		fmt.Fprintf(errs, "%s is mounted.\ne2fsck: Cannot continue, aborting.\n", dev)
 		return 8

@@ -53,3 +53,31 @@ func TestSANDamage(t *testing.T) {
 		t.Errorf("mounted a spoiled filesystem: %v", err)
 	}
 }
+
+// TestSANRecheck: with recheck_wwid a path that had failed and leads to another
+// unit is not used for the old one, and the new one shows up.
+func TestSANRecheck(t *testing.T) {
+	store := disk.NewMemory()
+	defer store.Close()
+	san := scsitest.New(store, scsitest.Ports(host.FC, 1)...)
+	const wwpn = "10000000c9000001"
+	n := sanNode{host.NewMemory(host.MemoryConfig{Name: "n", SAN: san, Adapters: host.Adapters{WWPNs: []string{wwpn}}, RecheckWWID: true}), wwpn}
+	defer n.Close()
+	for _, id := range []string{"old", "new"} {
+		must(t, san.Volume(id, 1<<20))
+	}
+	must(t, san.Export("old", wwpn, 0))
+	n.scan(t, "-")
+	san.Unexport(wwpn, 0)
+	if _, err := n.ReadAt("/dev/mapper/mpatha", 0, 1); !errors.Is(err, syscall.EIO) {
+		t.Errorf("read without a unit: %v", err)
+	}
+	must(t, san.Export("new", wwpn, 0))
+	if _, err := n.ReadAt("/dev/mapper/mpatha", 0, 1); err == nil {
+		t.Error("the old map leads to the new unit")
+	}
+	if _, err := n.Lstat("/dev/mapper/mpatha"); err == nil {
+		t.Error("the old map is left")
+	}
+	must1(n.ReadAt("/dev/disk/by-id/wwn-0x"+scsitest.WWN("new"), 0, 1))(t)
+}
