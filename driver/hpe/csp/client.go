@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -135,7 +136,7 @@ func (s *Session) do(ctx context.Context, q call, out any) error {
 			s.forget(ctx, token)
 		case status < 200 || status > 299:
 			e := &Error{Op: q.op(), Status: status, Unknown: unknown || status >= 500 && q.changes()}
-			e.Code, e.Message = explain(reply)
+			e.Code, e.Message = s.explain(reply)
 			return e
 		case out == nil:
 			return nil
@@ -146,6 +147,15 @@ func (s *Session) do(ctx context.Context, q call, out any) error {
 			return nil
 		}
 	}
+}
+
+// explain reads a refusal, without the password, should it quote that.
+func (s *Session) explain(reply []byte) (code, message string) {
+	code, message = explain(reply)
+	if len(s.password) > 3 {
+		message = strings.ReplaceAll(message, s.password, "***")
+	}
+	return code, message
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -280,7 +290,7 @@ func (s *Session) token(ctx context.Context) (string, error) {
 			continue
 		case status < 200 || status > 299:
 			e := &Error{Status: status}
-			e.Code, e.Message = explain(reply)
+			e.Code, e.Message = s.explain(reply)
 			return "", e
 		}
 		if err := json.Unmarshal(reply, &got); err != nil {
