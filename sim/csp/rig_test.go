@@ -138,6 +138,7 @@ func (r *rig) start() {
 	r.t.Helper()
 	if r.s != nil {
 		r.s.Kill()
+		r.http.CloseIdleConnections()
 	}
 	cfg := r.cfg
 	var err error
