@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -342,6 +343,9 @@ func (d *Driver) node() (*node.Service, error) {
 		return nil, fmt.Errorf("driver: %w", err)
 	}
 	cfg := node.Config{Host: d.cfg.Host, Backend: b, MaxVolumes: int64(d.cfg.MaxVolumesPerNode), Log: d.log}
+	if d.network == "unix" {
+		cfg.FormatDir = path.Join(path.Dir(d.addr), "formatting")
+	}
 	if f := d.cfg.TopologyFile; f != "" {
 		labels := d.cfg.TopologyLabels
 		if d.cfg.Backend == HPE {

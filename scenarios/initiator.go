@@ -137,7 +137,9 @@ func withCHAP(ctx context.Context, l *sim.Lab) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: sim.Namespace, Name: "chap"},
 		Data: map[string][]byte{"chapUser": []byte("initiator"), "chapPassword": []byte("short")}}
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "chap"}, Provisioner: l.DriverName(),
-		Parameters: l.Parameters(map[string]string{"csi.storage.k8s.io/fstype": "ext4", "chapSecretName": "chap", "chapSecretNamespace": sim.Namespace})}
+		Parameters: l.Parameters(map[string]string{"csi.storage.k8s.io/fstype": "ext4", "chapSecretName": "chap", "chapSecretNamespace": sim.Namespace,
+			// A driver that is a process of its own has the secrets of its calls only.
+			"csi.storage.k8s.io/node-stage-secret-name": "chap", "csi.storage.k8s.io/node-stage-secret-namespace": sim.Namespace})}
 	c := claim("data", "chap", "256Mi")
 	app := pod("app", l.Nodes()[0], c)
 	return steps(

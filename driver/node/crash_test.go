@@ -310,6 +310,47 @@ func TestNoFormatOfUnknownData(t *testing.T) {
 	}
 }
 
+// A mkfs.ext4 that was killed half way is repeated by who began it, and by
+// nobody else: not for another volume, and not once the volume had a filesystem.
+func TestInterruptedExt4(t *testing.T) {
+	dev := "/dev/disk/by-id/wwn-0x" + wwn
+	r := newRig(t, 64*mib)
+	v := mounted(multi, "ext4")
+	half := r.service(&halfway{r.host, dev})
+	r.code(stage(half, v), codes.Internal, "mkfs.ext4")
+	if b, err := r.host.ReadAt(dev, 8192, 1); err != nil || b[0] != 1 {
+		t.Fatalf("the device has %v, %v where a mkfs has begun", b, err)
+	}
+	r.must(stage(r, v)) // a new life of the driver
+	r.must(r.host.WriteAt(staging+"/data", 0, []byte("hello"), true))
+	r.must(unstage(r))
+	// All but the superblock of a filesystem that was finished is a user's data.
+	r.must(r.host.WriteAt(dev, 0, make([]byte, 4096), true))
+	r.must(r.host.WriteAt(dev, 8192, []byte{1}, true))
+	r.code(stage(r, v), codes.Internal, "neither blank")
+}
+
+// halfway is a host on which mkfs.ext4 is killed half way.
+type halfway struct {
+	*host.Memory
+	device string
+}
+
+func (h *halfway) Exec() exec.Interface { return halfwayExec{h.Memory.Exec(), h} }
+
+type halfwayExec struct {
+	exec.Interface
+	h *halfway
+}
+
+func (e halfwayExec) Command(cmd string, args ...string) exec.Cmd {
+	if cmd == "mkfs.ext4" {
+		_ = e.h.WriteAt(e.h.device, 8192, []byte{1}, true)
+		args = []string{"/nowhere"}
+	}
+	return e.Interface.Command(cmd, args...)
+}
+
 func TestInterruptedXFS(t *testing.T) {
 	r := newRig(t, 512*mib)
 	r.must(stage(r, mounted(multi, "xfs")))

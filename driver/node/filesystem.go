@@ -41,8 +41,9 @@ const blankProbe = 1 << 20
 // hetznercloud/csi-driver#1346). So a device counts as blank only when its
 // first MiB was read and is zeros. The price is that a mkfs of ext3 or ext4
 // that was killed within its last writes (all metadata but the primary
-// superblock) leaves a device that is refused with ErrNotBlank and must be wiped
-// by hand. One of xfs is recognised: it says so in its superblock until it ends.
+// superblock) leaves a device that is refused with ErrNotBlank: it is made anew
+// on the node that began it (see intents), and must be wiped by hand elsewhere.
+// One of xfs is recognised: it says so in its superblock until it ends.
 func (s *Service) format(device string) (string, error) {
 	out, err := s.run("blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device)
 	if err != nil {
@@ -97,7 +98,7 @@ func (s *Service) blank(device string) error {
 	}
 	for i, b := range data {
 		if b != 0 {
-			return fmt.Errorf("%w: %s has data at offset %d", ErrNotBlank, device, i)
+			return leftover{device, i}
 		}
 	}
 	return nil

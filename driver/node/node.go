@@ -29,7 +29,10 @@ type Config struct {
 	// Topology tells the segments of this node; nil, or a nil map, when the node
 	// has none.
 	Topology func(ctx context.Context) (map[string]string, error)
-	Log      *slog.Logger // nil discards
+	// FormatDir keeps notes of mkfs runs over restarts of the service, so that one
+	// that was killed half way is repeated; "": a device that it leaves is refused.
+	FormatDir string
+	Log       *slog.Logger // nil discards
 }
 
 // Service implements csi.NodeServer.
@@ -41,6 +44,7 @@ type Service struct {
 	log      *slog.Logger
 	inflight inflight
 	known    known
+	intents  intents
 }
 
 // New checks the configuration.
@@ -57,7 +61,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{cfg: cfg, host: cfg.Host, traits: cfg.Backend.Traits(), log: cfg.Log}, nil
+	return &Service{cfg: cfg, host: cfg.Host, traits: cfg.Backend.Traits(), log: cfg.Log, intents: intents{cfg.Host, cfg.FormatDir}}, nil
 }
 
 // NodeGetCapabilities implements csi.NodeServer.

@@ -59,7 +59,7 @@ func (r *rig) service(h node.Host) *node.Service {
 	log := slog.New(slog.NewTextHandler(logTo{r.t}, nil))
 	g, err := guest.New(guest.Config{Host: h, Log: log, Wait: 1})
 	r.must(err)
-	s, err := node.New(node.Config{Host: h, Backend: g, MaxVolumes: 59, Log: log})
+	s, err := node.New(node.Config{Host: h, Backend: g, MaxVolumes: 59, FormatDir: "/var/lib/plugin/formatting", Log: log})
 	r.must(err)
 	return s
 }

@@ -74,7 +74,7 @@ func (s *Service) stage(ctx context.Context, v Volume, p string, a access) error
 	if a.block {
 		return s.stageBlock(p, device)
 	}
-	return s.stageMount(ctx, p, device, a)
+	return s.stageMount(ctx, v.ID, p, device, a)
 }
 
 // final says whether the orchestrator takes an error for the end of the call,
@@ -109,7 +109,7 @@ func (s *Service) stageBlock(p, device string) error {
 	return nil
 }
 
-func (s *Service) stageMount(ctx context.Context, p, device string, a access) error {
+func (s *Service) stageMount(ctx context.Context, volume, p, device string, a access) error {
 	at, err := s.mountsAt(p)
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
@@ -144,6 +144,10 @@ func (s *Service) stageMount(ctx context.Context, p, device string, a access) er
 		return fail(ctx, codes.Internal, "staging_target_path: %w", err)
 	}
 	kind, err := s.format(device)
+	if errors.As(err, new(leftover)) && s.intents.begun(volume) {
+		s.log.Warn("a mkfs of this volume was interrupted and is repeated", "device", device, "volume", volume)
+		kind, err = "", nil
+	}
 	if err != nil {
 		return fail(ctx, codes.Internal, "%w", err)
 	}
@@ -157,6 +161,9 @@ func (s *Service) stageMount(ctx context.Context, p, device string, a access) er
 	case made:
 		kind = a.want()
 		s.log.Info("formatting", "device", device, "fs", kind)
+		if err := s.intents.begin(volume); err != nil {
+			return fail(ctx, codes.Internal, "%w", err)
+		}
 		if err := s.makeFS(device, kind, a.fs.Create); err != nil {
 			return fail(ctx, codes.Internal, "%w", err)
 		}
@@ -168,6 +175,9 @@ func (s *Service) stageMount(ctx context.Context, p, device string, a access) er
 		if err := s.check(device, kind, a.fs.Repair); err != nil {
 			return fail(ctx, codes.Internal, "%w", err)
 		}
+	}
+	if err := s.intents.end(volume); err != nil { // before a pod can write
+		return fail(ctx, codes.Internal, "%w", err)
 	}
 	if err := ctx.Err(); err != nil {
 		return fail(ctx, codes.Internal, "before the mount: %w", err)
