@@ -177,6 +177,40 @@ func TestMultipathCommands(t *testing.T) {
 	})
 }
 
+// TestPathsOfAMap: which disks multipathd takes.
+func TestPathsOfAMap(t *testing.T) {
+	s, san := bare(t, scsi.FC, 2)
+	ports := scsitest.Ports(scsi.FC, 2)
+	must(t, san.Volume("v", mib))
+	must(t, san.Export("v", wwpn, 1, ports[0]))
+	const show = `multipathd show paths raw format "%d %m"`
+	steps(t, s, []step{
+		{"rescan-scsi-bus.sh", 0, "Scanning …"},
+		{"dmsetup remove mpatha", 0, ""},
+		{show, 0, "sdb [orphan]\n"},
+	})
+	// What was left over comes back with the next path of the same unit.
+	must(t, san.Export("v", wwpn, 1, ports[1]))
+	steps(t, s, []step{
+		{"rescan-scsi-bus.sh", 0, "Scanning …"},
+		{show, 0, "sdb mpatha\nsdc mpatha\n"},
+	})
+	// A path of another size is let go, until the map has that size and somebody says so.
+	must(t, s.Delete("sdc"))
+	must(t, san.Grow("v", 2*mib))
+	steps(t, s, []step{
+		{"rescan-scsi-bus.sh", 0, "Scanning …"},
+		{show, 0, "sdb mpatha\n"},
+	})
+	must(t, s.Rescan("sdb"))
+	steps(t, s, []step{
+		{"multipathd resize map mpatha", 0, "ok\n"},
+		{show, 0, "sdb mpatha\n"},
+		{"multipathd add path sdc", 0, "ok\n"},
+		{show, 0, "sdb mpatha\nsdc mpatha\n"},
+	})
+}
+
 func TestLsblk(t *testing.T) {
 	s, san := bare(t, scsi.FC, 2)
 	must(t, san.Volume("v", 1536<<20))

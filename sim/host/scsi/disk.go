@@ -38,6 +38,7 @@ type Disk struct {
 	wwid    string
 	offline bool // by hand, through device/state
 	failed  bool // as the path checker saw it last
+	refused bool // multipathd has let it go: it has another size than its map
 	inMap   *Map
 
 	image  string // that handle is open on

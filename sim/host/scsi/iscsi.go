@@ -22,6 +22,7 @@ type RecordKey struct {
 type Record struct {
 	RecordKey
 	Tag      int
+	source   string // the portal (IP:port) that told of it; "": static
 	settings map[string]string
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,7 +137,7 @@ func (c iscsiCall) discovery() int {
 		}
 	}
 	if !slices.Contains(ops, "nonpersistent") {
-		c.keep(found, ops)
+		c.keep(withPort(portal), found, ops)
 	}
 	var all []*Record
 	for _, t := range found {
@@ -151,30 +152,44 @@ func (c iscsiCall) discovery() int {
 	return 0
 }
 
-// keep makes the node records agree with what was found: new ones are added, and
-// of those that are there the tag is taken over; "delete" drops others of the
-// targets that answered. Without an operation records are written anew, which
-// puts their settings back to the defaults (iscsiadm(8), discovery mode).
-func (c iscsiCall) keep(found []Target, ops []string) {
-	for _, t := range found {
-		k := RecordKey{t.Name, t.Portal}
-		if r := c.s.records[k]; r != nil && (len(ops) == 0 || slices.Contains(ops, "update")) {
-			r.Tag = t.Tag
-			if len(ops) == 0 {
-				clear(r.settings)
+// keep makes the node records agree with what was found, by the operations: "new"
+// adds what is missing, "update" writes what is there anew, which puts its
+// settings back to the defaults, "delete" drops what the same portal told of
+// earlier and tells no more, unless there is a session (exec_disc_op_on_recs in
+// open-iscsi).
+// Unverified: that no operation stands for all three.
+func (c iscsiCall) keep(source string, found []Target, ops []string) {
+	does := func(op string) bool { return len(ops) == 0 || slices.Contains(ops, op) }
+	if does("delete") {
+		for _, r := range c.s.Records() {
+			if r.source == source && !slices.ContainsFunc(found, func(t Target) bool { return t.Name == r.Target && t.Portal == r.Portal }) && c.unused(r) {
+				delete(c.s.records, r.RecordKey)
 			}
-		} else if r == nil && (len(ops) == 0 || slices.Contains(ops, "new")) {
-			c.s.AddRecord(t)
 		}
 	}
-	if !slices.Contains(ops, "delete") {
-		return
-	}
-	for _, r := range c.s.Records() {
-		if !slices.ContainsFunc(found, func(t Target) bool { return t.Name == r.Target && t.Portal == r.Portal }) && c.s.session(r.RecordKey) == nil {
-			delete(c.s.records, r.RecordKey)
+	for _, t := range found {
+		r := c.s.records[RecordKey{t.Name, t.Portal}]
+		switch {
+		case r != nil && does("update"):
+			r.Tag = t.Tag
+			clear(r.settings)
+		case r == nil && does("new"):
+			r = c.s.AddRecord(t)
+		default:
+			continue
 		}
+		r.source = source
 	}
+}
+
+// unused says whether a record has no session; of one that has it warns.
+func (c iscsiCall) unused(r *Record) bool {
+	if c.s.session(r.RecordKey) == nil {
+		return true
+	}
+	fmt.Fprintf(c.errs, "iscsiadm: This command will remove the record [iface: default, target: %s, portal: %s], but a session is using it. Logout session then rerun command to remove record.\n",
+		r.Target, commaPortal(r.RecordKey))
+	return false
 }
 
 func (c iscsiCall) noInitiator() int {
@@ -307,9 +322,8 @@ func (c iscsiCall) update(rs []*Record) int {
 
 func (c iscsiCall) deleteRecords(rs []*Record) int {
 	for _, r := range rs {
-		if c.s.session(r.RecordKey) != nil {
-			fmt.Fprintf(c.errs, "iscsiadm: This command will remove the record [iface: default, target: %s, portal: %s], but a session is using it. Logout session then rerun command to remove record.\niscsiadm: Could not execute operation on all records: session exists\n",
-				r.Target, commaPortal(r.RecordKey))
+		if !c.unused(r) {
+			fmt.Fprintln(c.errs, "iscsiadm: Could not execute operation on all records: session exists")
 			return iscsiErrSessExists
 		}
 	}
@@ -442,7 +456,11 @@ func (s *Stack) rescanSession(x *Session) {
 func (c iscsiCall) show(r *Record) {
 	ip, port := r.address()
 	fmt.Fprintf(c.out, "# BEGIN RECORD 2.1.8\nnode.name = %s\nnode.tpgt = %d\n", r.Target, r.Tag)
-	fmt.Fprintf(c.out, "node.discovery_address = %s\nnode.discovery_port = %s\nnode.discovery_type = send_targets\n", ip, port)
+	if source, sourcePort, err := net.SplitHostPort(r.source); err == nil {
+		fmt.Fprintf(c.out, "node.discovery_address = %s\nnode.discovery_port = %s\nnode.discovery_type = send_targets\n", source, sourcePort)
+	} else {
+		fmt.Fprintln(c.out, "node.discovery_address = <empty>\nnode.discovery_port = 0\nnode.discovery_type = static")
+	}
 	fmt.Fprintf(c.out, "node.conn[0].address = %s\nnode.conn[0].port = %s\n", ip, port)
 	for _, name := range settingNames {
 		v := r.Get(name)

@@ -78,18 +78,27 @@ func (s *Stack) alias(wwid string) string {
 }
 
 // pathAdded is multipathd's part when a disk appears (ev_add_path): it joins the
-// map of its identity, or gets one, unless it is open itself. A disk of another
-// size than the map is not taken.
+// map of its identity, or gets one, unless it is open itself. Others of that
+// identity that have no map are taken along (adopt_paths): also those that were
+// left over from a map that was removed. A disk of another size than the map is
+// let go.
 func (s *Stack) pathAdded(d *Disk) {
 	m := s.byWWID[d.wwid]
+	d.refused = false
 	if s.node.InUse(d.Name) {
 		return // device-mapper can't claim it
 	}
 	if m != nil {
-		if m.broken || m.Bytes != d.Bytes && d.Bytes != 0 {
+		if m.broken {
+			// Unverified: whether multipathd loads a new table over the error target.
+			return
+		}
+		if m.Bytes != d.Bytes && d.Bytes != 0 {
+			d.refused = true
 			return
 		}
 		s.join(m, d)
+		s.adopt(m)
 		s.reload(m)
 		return
 	}
@@ -103,9 +112,26 @@ func (s *Stack) pathAdded(d *Disk) {
 	m = &Map{Minor: n, Alias: s.alias(d.wwid), WWID: d.wwid, Bytes: d.Bytes, ReadOnly: d.ReadOnly}
 	s.maps[n], s.byWWID[m.WWID] = m, m
 	s.join(m, d)
+	s.adopt(m)
 	s.tell(Add, KindMap, m.Name())
 	s.claimMap(m)
 	s.tell(Change, KindDisk, d.Name) // it has a holder
+}
+
+// adopt takes the other disks of a map's identity in that have none.
+func (s *Stack) adopt(m *Map) {
+	var left []*Disk
+	for _, d := range s.disks {
+		if d.inMap == nil && !d.refused && d.wwid == m.WWID && d.Bytes == m.Bytes && !s.node.InUse(d.Name) {
+			left = append(left, d)
+		}
+	}
+	slices.SortFunc(left, func(a, b *Disk) int { return compareAddresses(a.Address, b.Address) })
+	for _, d := range left {
+		s.join(m, d)
+		m.ReadOnly = m.ReadOnly || d.ReadOnly
+		s.tell(Change, KindDisk, d.Name)
+	}
 }
 
 func (s *Stack) join(m *Map, d *Disk) {

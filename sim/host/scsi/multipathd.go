@@ -407,7 +407,9 @@ func (s *Stack) pathCells(d *Disk, format string) []string {
 func (s *Stack) showPaths(format string, pretty bool) string {
 	var rows [][]string
 	for _, d := range s.Disks() {
-		rows = append(rows, s.pathCells(d, format))
+		if !d.refused {
+			rows = append(rows, s.pathCells(d, format))
+		}
 	}
 	return table(rows, format, headsIf(pretty, pathHeads))
 }
