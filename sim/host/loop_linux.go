@@ -53,7 +53,14 @@ func configureLoop(back *os.File, path, dir string) (*loop, error) {
 		copy(cfg.Info.File_name[:len(cfg.Info.File_name)-1], path)
 		err = unix.IoctlLoopConfigure(int(f.Fd()), &cfg)
 		if err == nil {
-			return &loop{f, uint32(n)}, nil
+			l := &loop{f, uint32(n)}
+			// The kernel keeps BLKROSET on the device beyond the file that it was
+			// for, and who set it may have been killed.
+			if err := l.readOnly(false); err != nil {
+				l.f.Close()
+				return nil, err
+			}
+			return l, nil
 		}
 		f.Close()
 		if !errors.Is(err, unix.EBUSY) {
@@ -100,5 +107,6 @@ func (l *loop) readOnly(on bool) error {
 	return nil
 }
 
-// close lets go of the device.
-func (l *loop) close() error { return l.f.Close() }
+// close lets go of the device. Whoever has its number next can write to it; what
+// still uses it can't, if the file refuses writes.
+func (l *loop) close() error { return errors.Join(l.readOnly(false), l.f.Close()) }
