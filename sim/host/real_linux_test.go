@@ -344,17 +344,7 @@ func TestKilledLabLeavesNothing(t *testing.T) {
 	must(t, c.Start())
 	t.Cleanup(func() { _ = c.Process.Kill() })
 	o.wait(t, "ready")
-	marked := func() (pids []int) {
-		es, _ := os.ReadDir("/proc")
-		for _, e := range es {
-			if pid, err := strconv.Atoi(e.Name()); err == nil {
-				if b, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && bytes.Contains(b, []byte("CSILAB_HOST_NODE="+dead)) {
-					pids = append(pids, pid)
-				}
-			}
-		}
-		return pids
-	}
+	marked := func() []int { return markedBelow(dead) }
 	if removed, err := host.Sweep(root); err != nil || len(removed) != 0 {
 		t.Errorf("a sweep touched labs that live: %v %v", removed, err)
 	}
@@ -381,6 +371,19 @@ func TestKilledLabLeavesNothing(t *testing.T) {
 	if _, err := host.Sweep(filepath.Join(root, "none")); err != nil {
 		t.Errorf("sweep of nothing: %v", err)
 	}
+}
+
+// markedBelow lists the processes of nodes below a directory.
+func markedBelow(dir string) (pids []int) {
+	es, _ := os.ReadDir("/proc")
+	for _, e := range es {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			if b, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && bytes.Contains(b, []byte("CSILAB_HOST_NODE="+dir)) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
 }
 
 // loopsBelow lists the loop devices of files below a directory.

@@ -4,13 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"k8s.io/mount-utils"
 
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/fault"
@@ -201,4 +206,107 @@ func TestSysIsNotHidden(t *testing.T) {
 	if _, err := os.Stat("/etc/iscsi/own"); err == nil {
 		t.Error("the node wrote to the machine's /etc")
 	}
+}
+
+func init() {
+	// sanlab is a lab on a storage network that is killed while it writes.
+	host.RegisterChild("sanlab", func(args []string) int {
+		if err := sanLab(args[0]); err != nil {
+			fmt.Println(err)
+		}
+		return 1
+	})
+}
+
+func sanLab(dir string) error {
+	if _, err := host.LockLab(dir); err != nil {
+		return err
+	}
+	store, err := disk.NewFiles(filepath.Join(dir, "disks"))
+	if err != nil {
+		return err
+	}
+	const wwpn = "10000000c9000001"
+	w := scsitest.New(store, scsitest.Ports(host.FC, 2)...)
+	h, err := host.NewReal(context.Background(), host.RealConfig{Name: "n", Dir: filepath.Join(dir, "n"), SAN: w, Adapters: host.Adapters{WWPNs: []string{wwpn}}})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(w.Volume("v", 64<<20), w.Export("v", wwpn, 5), h.MkdirAll(staging, 0o700),
+		h.WriteFile("/sys/class/scsi_host/host1/scan", []byte("- - -"), 0o200)); err != nil {
+		return err
+	}
+	if err := mount.NewSafeFormatAndMount(h.Mounter(), h.Exec()).FormatAndMount("/dev/mapper/mpatha", staging, "ext4", nil); err != nil {
+		return err
+	}
+	// This process and one of the node's write and look at /sys without an end.
+	if _, err := h.StartProcess(context.Background(), []string{"sh", "-c", "while :; do dd if=/dev/zero of=" + staging + "/child bs=64k count=32 conv=fsync; cat /sys/block/*/size; done"}, nil, nil, nil); err != nil {
+		return err
+	}
+	data := make([]byte, 1<<20)
+	go func() {
+		for {
+			_, _ = h.ReadDir("/sys/class/fc_host")
+			_, _ = h.ReadFile("/sys/block/sdb/device/state")
+		}
+	}()
+	for i := 0; ; i++ {
+		if err := h.WriteAt(fmt.Sprintf("%s/own-%d", staging, i%16), 0, data, true); err != nil {
+			return err
+		}
+		if i == 3 {
+			fmt.Println("ready")
+		}
+	}
+}
+
+// TestKilledSANLabLeavesNothing: SIGKILL while it writes, then a sweep. Processes
+// that wait for I/O of the dead one must not stay.
+func TestKilledSANLabLeavesNothing(t *testing.T) {
+	if err := realSupported(); err != nil {
+		t.Skip(err)
+	}
+	t.Parallel()
+	root := shortTempDir(t)
+	dead := filepath.Join(root, "dead")
+	argv, env, err := host.ChildCommand("sanlab", dead)
+	must(t, err)
+	c := osexec.Command(argv[0], argv[1:]...)
+	c.Env = env
+	o := newOutput()
+	c.Stdout, c.Stderr = o.w, o.w
+	c.WaitDelay = time.Second
+	must(t, c.Start())
+	t.Cleanup(func() { _ = c.Process.Kill() })
+	o.wait(t, "ready")
+	if n := len(markedBelow(dead)); n < 2 {
+		t.Errorf("%d processes of the lab: relay and shell are not found", n)
+	}
+	loops := loopsOf(c.Process.Pid)
+	if len(loops) != 3 {
+		t.Errorf("the lab holds loop devices %v, want two paths and a map", loops)
+	}
+	must(t, c.Process.Kill())
+	_ = c.Wait()
+	if removed, err := host.Sweep(root); err != nil || len(removed) != 1 {
+		t.Errorf("swept %v %v", removed, err)
+	}
+	eventually(t, "no process of the dead lab", func() bool { return len(markedBelow(dead)) == 0 })
+	for _, l := range loops {
+		eventually(t, l+" is free", func() bool {
+			b, err := os.ReadFile("/sys/block/" + filepath.Base(l) + "/loop/backing_file")
+			return err != nil || !strings.Contains(string(b), "/lun/")
+		})
+	}
+}
+
+// loopsOf lists the loop devices that a process has open.
+func loopsOf(pid int) (out []string) {
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, fd := range fds {
+		if l, err := os.Readlink(fd); err == nil && strings.HasPrefix(l, "/dev/loop") && !slices.Contains(out, l) {
+			out = append(out, l)
+		}
+	}
+	return out
 }
