@@ -27,6 +27,7 @@ import (
 
 	"github.com/csilab/csilab/cmd/csilab/cli"
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/host"
 )
 
 func TestMain(m *testing.M) {
@@ -52,6 +53,13 @@ func TestScripts(t *testing.T) {
 			e.Setenv("SHORT", filepath.Join(short, "t"))
 			e.Defer(func() { os.RemoveAll(short) })
 			return nil
+		},
+		// [root]: this machine can have real nodes.
+		Condition: func(cond string) (bool, error) {
+			if cond != "root" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			return host.RealSupported() == nil, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "waitfile": waitfile, "waitlab": waitlab, "nolab": nolab, "mkvolume": mkvolume, "touchvolume": touchvolume, "volumes": volumes, "mkvv": mkvv, "for-kinds": forKinds},
 	})

@@ -27,14 +27,20 @@ func (c Client) Get(ctx context.Context, kind, of string) (json.RawMessage, erro
 	if err := CheckKind(kind); err != nil {
 		return nil, err
 	}
-	u := strings.TrimSuffix(c.URL, "/") + "/v1alpha1/" + kind
+	rest := kind
 	if of != "" {
 		by := "vcenter"
 		if OfArrays(kind) {
 			by = "array"
 		}
-		u += "?" + by + "=" + url.QueryEscape(of)
+		rest += "?" + by + "=" + url.QueryEscape(of)
 	}
+	return c.get(ctx, rest)
+}
+
+// get asks for what is at a path below /v1alpha1/.
+func (c Client) get(ctx context.Context, rest string) (json.RawMessage, error) {
+	u := strings.TrimSuffix(c.URL, "/") + "/v1alpha1/" + rest
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
 		return nil, err
@@ -52,6 +58,11 @@ func (c Client) Get(ctx context.Context, kind, of string) (json.RawMessage, erro
 		return nil, err
 	}
 	defer res.Body.Close()
+	return answerOf(res, u)
+}
+
+// answerOf reads the JSON of an answer, or the error that it tells.
+func answerOf(res *http.Response, u string) (json.RawMessage, error) {
 	b, err := io.ReadAll(io.LimitReader(res.Body, 1<<30))
 	switch {
 	case err != nil:

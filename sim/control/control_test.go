@@ -30,7 +30,7 @@ func TestControl(t *testing.T) {
 	}
 	defer network.Close()
 	token := control.NewToken()
-	s := httptest.NewServer(control.Handler(token, sources, network))
+	s := httptest.NewServer(control.Handler(token, sources, network, nil))
 	defer s.Close()
 	c := control.Client{URL: s.URL, Token: token, HTTP: s.Client()}
 	for _, kind := range control.Kinds {

@@ -31,8 +31,9 @@ func NewToken() string {
 
 // Handler serves GET /v1alpha1/<kind>, with ?vcenter=NAME or ?array=NAME those
 // of one, to requests with "Authorization: Bearer <token>". network is nil where
-// there are no arrays.
-func Handler(token string, sources []Source, network *san.SAN) http.Handler {
+// there are no arrays, nodes where there are none: they have GET
+// /v1alpha1/nodes, and POST /v1alpha1/nodes/NAME/exec, which runs programs.
+func Handler(token string, sources []Source, network *san.SAN, nodes Nodes) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -41,6 +42,10 @@ func Handler(token string, sources []Source, network *san.SAN) http.Handler {
 		if !ok || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			refuse(w, http.StatusUnauthorized, "the token is missing or wrong")
+			return
+		}
+		if rest, ok := strings.CutPrefix(r.URL.Path, "/v1alpha1/nodes"); ok && (rest == "" || rest[0] == '/') {
+			serveNodes(w, r, nodes, rest)
 			return
 		}
 		if r.Method != http.MethodGet {

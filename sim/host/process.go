@@ -1,8 +1,23 @@
 package host
 
 import (
+	"io"
 	"os"
 )
+
+// Program is what to run on a real node.
+type Program struct {
+	// Argv is the command; a name without / is looked up as the node's.
+	Argv []string
+	// Env is the whole environment (nil: that of this process); the node puts its
+	// commands before PATH.
+	Env []string
+	// Dir is the working directory. Empty: that of this process. A command with a
+	// relative path is found from there.
+	Dir            string
+	Stdin          io.Reader // nil: empty
+	Stdout, Stderr io.Writer // nil: nowhere
+}
 
 // Process is a program that runs on a real node.
 type Process struct {

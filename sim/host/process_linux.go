@@ -14,20 +14,30 @@ import (
 	"github.com/csilab/csilab/sim/host/shim"
 )
 
-// StartProcess runs a program in the node: it sees the node's mounts, devices
-// and identity, and ends with the node, with this process, and with ctx. env
-// is its whole environment (nil: that of this process); the node puts its
-// commands before PATH where an interceptor wants to see them.
+// StartProcess is Start without standard input, in the directory of this
+// process.
 func (h *Real) StartProcess(ctx context.Context, argv, env []string, stdout, stderr io.Writer) (*Process, error) {
-	if len(argv) == 0 {
-		return nil, errors.New("host: StartProcess: argv: must not be empty")
+	return h.Start(ctx, Program{Argv: argv, Env: env, Stdout: stdout, Stderr: stderr})
+}
+
+// Start runs a program in the node: it sees the node's mounts, devices and
+// identity, and ends with the node, with this process, and with ctx. What it
+// runs finds the node's commands first on its PATH.
+func (h *Real) Start(ctx context.Context, r Program) (*Process, error) {
+	argv, env := r.Argv, r.Env
+	if len(argv) == 0 || argv[0] == "" {
+		return nil, errors.New("host: Program.Argv: must not be empty")
 	}
-	path, err := findTool(argv[0])
+	name := argv[0]
+	if r.Dir != "" && strings.Contains(name, "/") && !filepath.IsAbs(name) {
+		name = filepath.Join(r.Dir, name)
+	}
+	path, err := findTool(name)
 	if h.emulates(argv[0]) {
 		path, err = filepath.Join(h.commandDir(), emulatedName(argv[0])), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("host: StartProcess: %s: %w", argv[0], err)
+		return nil, fmt.Errorf("host: start %s: %w", argv[0], err)
 	}
 	c := osexec.CommandContext(ctx, path, argv[1:]...)
 	c.Args[0] = argv[0]
@@ -35,7 +45,7 @@ func (h *Real) StartProcess(ctx context.Context, argv, env []string, stdout, std
 		env = os.Environ()
 	}
 	c.Env = append(h.environment(env), shim.EnvNode+"="+h.cfg.Dir)
-	c.Stdout, c.Stderr = stdout, stderr
+	c.Dir, c.Stdin, c.Stdout, c.Stderr = r.Dir, r.Stdin, r.Stdout, r.Stderr
 	// A child of the program that outlives it must not keep Wait waiting for
 	// its output.
 	c.WaitDelay = waitDelay

@@ -30,6 +30,9 @@ func (*Real) StartProcess(context.Context, []string, []string, io.Writer, io.Wri
 	return nil, errNotLinux
 }
 
+// Start fails here.
+func (*Real) Start(context.Context, Program) (*Process, error) { return nil, errNotLinux }
+
 // LockLab makes a lab's directory. Nothing is locked here, and Sweep removes
 // nothing: there are no mounts and devices that a dead lab could leave.
 func LockLab(dir string) (release func(), err error) {

@@ -64,7 +64,7 @@ does not take the token.`,
 }
 
 // where finds URL and token of the server.
-func (f getFlags) where() (c control.Client, err error) {
+func (f getFlags) where(of string) (c control.Client, err error) {
 	c = control.Client{URL: f.server, Token: f.token}
 	vars := os.Getenv
 	if f.env != "" {
@@ -90,11 +90,11 @@ func (f getFlags) where() (c control.Client, err error) {
 	}
 	switch {
 	case c.URL == "":
-		return c, exitf(ExitUsage, "get: no server: give --env FILE, --server and --token, or set %s and %s", envControlURL, envControlToken)
+		return c, exitf(ExitUsage, "%s: no server: give --env FILE, --server and --token, or set %s and %s", of, envControlURL, envControlToken)
 	case !strings.HasPrefix(c.URL, "http://"):
-		return c, exitf(ExitUsage, "get: server %q: must be an http:// URL", c.URL)
+		return c, exitf(ExitUsage, "%s: server %q: must be an http:// URL", of, c.URL)
 	case c.Token == "":
-		return c, exitf(ExitUsage, "get: no token for %s: give --env FILE or --token, or set %s", c.URL, envControlToken)
+		return c, exitf(ExitUsage, "%s: no token for %s: give --env FILE or --token, or set %s", of, c.URL, envControlToken)
 	}
 	return c, nil
 }
@@ -103,7 +103,7 @@ func get(ctx context.Context, s Streams, f getFlags, kind string) error {
 	if f.output != "table" && f.output != "json" && f.output != "yaml" {
 		return exitf(ExitUsage, "--output %q: allowed are table, json, yaml", f.output)
 	}
-	c, err := f.where()
+	c, err := f.where("get")
 	if err != nil {
 		return err
 	}

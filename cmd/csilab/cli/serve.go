@@ -29,6 +29,7 @@ type serveFlags struct {
 
 	backend     string
 	arrays      int
+	hosts       bool
 	cspListen   string
 	wsapiListen string
 }
@@ -88,7 +89,8 @@ of a ready Secret.`,
 	fl.StringVar(&f.version, "vcenter-version", "8.0.3", "version that the vCenter says it has")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all identities")
 	fl.StringVar(&f.env, "env", "", "write the environment of a client to this file")
-	fl.IntVar(&f.nodes, "nodes", 2, "number of VMs, named node-1, node-2, … (0 to 64)")
+	fl.IntVar(&f.nodes, "nodes", 2, "number of VMs, named node-1, node-2, … (0 to 64); with --hosts also of servers on the storage network")
+	fl.BoolVar(&f.hosts, "hosts", false, "make the nodes real, so that programs can be run in them: see csilab host exec (root on Linux)")
 	fl.StringSliceVar(&f.zones, "zones", nil, "zones that the VMs are in, in turn")
 	fl.StringSliceVar(&f.datastores, "datastores", nil, "datastores instead of two of type VMFS, each NAME[:TYPE][@HOST+HOST] (types VMFS, NFS, NFS41, vsan, VVOL)")
 	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters there are")
@@ -211,6 +213,7 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 		fmt.Fprintf(s.Out, "csilab: "+name+"vCenter %s at %s, datacenter %s, datastores %s\n", v.Version(), u, strings.Join(v.Datacenters(), ", "), strings.Join(v.DatastoreNames(), ", "))
 	}
 	run.tellArrays(s.Out)
+	run.tellNodes(s.Out)
 	if f.env != "" {
 		fmt.Fprintf(s.Out, "csilab: environment in %s\n", f.env)
 	}

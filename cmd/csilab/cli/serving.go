@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/csilab/csilab/sim/envfile"
 	"github.com/csilab/csilab/sim/labfile"
 	"github.com/csilab/csilab/sim/lockfile"
+	"github.com/csilab/csilab/sim/nodes"
 	"github.com/csilab/csilab/sim/san"
 	"github.com/csilab/csilab/sim/vcenter"
 )
@@ -37,8 +39,9 @@ type serving struct {
 	storage  *labfile.Storage // nil: no arrays
 	san      *san.SAN
 	csp      *csp.Server
-	beside   []string // files that are written beside the environment
-	control  string   // URL of the control API
+	nodes    *nodes.Nodes // nil: none are made
+	beside   []string     // files that are written beside the environment
+	control  string       // URL of the control API
 	token    string
 	closers  []func()
 }
@@ -96,6 +99,11 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 			return nil, exitf(ExitUsage, "--env %q: %w", f.env, err)
 		}
 	}
+	if f.hosts {
+		if err := r.startNodes(f.seed, log); err != nil {
+			return nil, err
+		}
+	}
 	for _, p := range plan {
 		cfg := p.cfg
 		cfg.TLS, cfg.Log, cfg.OnStateError = true, log, fail
@@ -108,9 +116,16 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 			if store, err = disk.NewFiles(filepath.Join(cfg.StateDir, "disks")); err != nil {
 				return nil, exitf(ExitEnvironment, "--state %q: %w", stateDir, err)
 			}
+		} else if r.nodes != nil {
+			if store, err = r.nodes.Store(p.name); err != nil {
+				return nil, exitf(ExitEnvironment, "nodes: %w", err)
+			}
 		}
 		r.closers = append(r.closers, func() { store.Close() })
 		cfg.Disks = store
+		if r.nodes != nil {
+			cfg.Hardware = r.nodes.Hardware(store)
+		}
 		l, err := net.Listen("tcp", p.listen)
 		if err != nil {
 			return nil, exitf(ExitEnvironment, "listen on %q for %s: %w", p.listen, p.name, err)
@@ -123,11 +138,19 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 		}
 		r.closers = append(r.closers, v.Close)
 		r.names, r.vcenters = append(r.names, p.name), append(r.vcenters, v)
+		for _, n := range cfg.Nodes {
+			if err := r.addNode(ctx, nodes.Machine{Name: n.Name, BIOSUUID: v.VMUUID(n.Name)}); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if arrays != nil {
 		if err := r.startArrays(ctx, *arrays, stateDir, log, fail); err != nil {
 			return nil, err
 		}
+	}
+	if err := r.addServers(ctx, f.nodes); err != nil {
+		return nil, err
 	}
 	if err := r.startControl(log); err != nil {
 		return nil, err
@@ -172,7 +195,7 @@ func (r *serving) startControl(log *slog.Logger) error {
 	for i, v := range r.vcenters {
 		sources = append(sources, control.Source{Name: r.names[i], VCenter: v})
 	}
-	s := &http.Server{Handler: control.Handler(r.token, sources, r.san), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	s := &http.Server{Handler: control.Handler(r.token, sources, r.san, r.nodesServed()), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -205,6 +228,13 @@ func (r *serving) writeEnv(path string) error {
 			return err
 		}
 		env = append(env, e...)
+	}
+	if r.nodes != nil {
+		var names []string
+		for _, n := range r.nodes.List() {
+			names = append(names, n.Name)
+		}
+		env = append(env, [2]string{"CSILAB_NODES", strings.Join(names, ",")})
 	}
 	return envfile.Write(path, append(env, [2]string{envControlURL, r.control}, [2]string{envControlToken, r.token}))
 }
