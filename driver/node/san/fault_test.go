@@ -54,6 +54,7 @@ func TestOnePortDown(t *testing.T) {
 		fewer := len(r.disks())
 		// The next stage finds the one that is back.
 		r.must(r.fabric.PortDown("array1", ports[0], false))
+		time.Sleep(time.Minute) // of the bubble
 		r.must(r.unstage(s, vol))
 		r.must(r.stage(s, vol, c))
 		if n := len(r.disks()); n <= fewer {
@@ -63,6 +64,50 @@ func TestOnePortDown(t *testing.T) {
 		r.clean()
 	})
 }
+
+// A port that is down for days isn't waited for by each stage.
+func TestDeadPortIsAskedNowAndThen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, "iscsi", 1)
+		r.create(vol, 1024)
+		r.export(vol)
+		ports := r.positions(r.array(1))
+		for _, p := range ports[:len(ports)-1] {
+			r.must(r.fabric.PortDown("array1", p, true))
+		}
+		h := &steps{Host: r.host}
+		s, c := r.service(h), filesystem("ext4")
+		asked := func() (n int) {
+			for _, op := range h.log {
+				if strings.Contains(op, "discovery") {
+					n++
+				}
+			}
+			h.log = nil
+			return n
+		}
+		// The one that is up is asked each time: it may know of other targets.
+		for i, want := range []int{len(ports), 1, len(ports), 1} {
+			if i == 2 {
+				time.Sleep(patience)
+			}
+			r.must(r.stage(s, vol, c))
+			r.must(r.unstage(s, vol))
+			if n := asked(); n != want {
+				t.Errorf("stage %d: %d discoveries, want %d", i, n, want)
+			}
+		}
+		// Where there is no other, it is asked.
+		r.allPorts(true)
+		r.logout()
+		r.code(r.stage(s, vol, c), codes.Unavailable)
+		if n := asked(); n != len(ports) {
+			t.Errorf("%d discoveries, want %d", n, len(ports))
+		}
+	})
+}
+
+const patience = 31 * time.Second
 
 // A volume that was staged while a port was down has the path when the port is
 // back and the node has logged in there, for whichever volume.
@@ -77,6 +122,7 @@ func TestPortComesBackForAll(t *testing.T) {
 		r.must(r.stage(s, vol, c))
 		fewer := r.pathsOf(vol)
 		r.must(r.fabric.PortDown("array1", ports[0], false))
+		time.Sleep(time.Minute) // of the bubble
 		r.export(vol2)
 		r.must(r.stage(s, vol2, c))
 		if n, all := r.pathsOf(vol), r.pathsOf(vol2); n != all || n <= fewer {

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/csilab/csilab/driver/node"
 )
@@ -117,11 +118,17 @@ func (s *SAN) loginTo(ctx context.Context, a array, c chap, have []portal) (reac
 	}
 	var errs []error
 	var found []portal
-	for _, ip := range a.ips {
-		if covers(found, a.targets, open) {
+	// One that is down costs the time that a connection is tried, and ports stay
+	// down for days: those that failed lately come last, and are left out where
+	// there is another.
+	ips := slices.Clone(a.ips)
+	slices.SortStableFunc(ips, func(x, y string) int { return order(s.silent(x), s.silent(y)) })
+	for _, ip := range ips {
+		if covers(found, a.targets, open) || s.silent(ip) && len(open)+len(found) > 0 {
 			break
 		}
-		more, err := s.discover(ctx, ip)
+		more, err := s.discover(ctx, ip, s.share(len(ips)))
+		s.heard(ip, err)
 		if err != nil {
 			errs = append(errs, err)
 			if ctx.Err() != nil {
@@ -136,10 +143,12 @@ func (s *SAN) loginTo(ctx context.Context, a array, c chap, have []portal) (reac
 		}
 	}
 	for _, p := range found {
-		if slices.Contains(have, p) {
+		if slices.Contains(have, p) || s.silent(p.address) && len(open) > 0 {
 			continue
 		}
-		if err := s.loginAt(ctx, p, c); err != nil {
+		err := s.loginAt(ctx, p, c)
+		s.heard(p.address, err)
+		if err != nil {
 			errs = append(errs, err)
 			if ctx.Err() != nil {
 				break
@@ -166,9 +175,50 @@ func covers(found []portal, targets []string, open map[string]bool) bool {
 	return true
 }
 
+// patience is how long a portal that failed isn't asked again while another one
+// serves.
+const patience = 30 * time.Second
+
+// silent says whether a portal has failed lately. It needs the turn, as heard.
+func (s *SAN) silent(address string) bool {
+	at, ok := s.failed[address]
+	return ok && time.Since(at) < patience
+}
+
+// heard notes how it went with a portal.
+func (s *SAN) heard(address string, err error) {
+	if err == nil {
+		delete(s.failed, address)
+	} else {
+		s.failed[address] = time.Now()
+	}
+}
+
+// order puts false before true.
+func order(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case y:
+		return -1
+	}
+	return 1
+}
+
+// share is how long one of some addresses may take, so that all have their turn
+// within Config.Wait.
+func (s *SAN) share(of int) time.Duration {
+	return max(2*time.Second, min(commandTimeout, s.cfg.Wait/time.Duration(of+1)))
+}
+
 // discover asks a portal for its targets. Records that the node has of them
 // keep their settings.
-func (s *SAN) discover(ctx context.Context, ip string) ([]portal, error) {
+func (s *SAN) discover(ctx context.Context, ip string, limit time.Duration) ([]portal, error) {
+	if strings.Count(ip, ":") > 1 && !strings.HasPrefix(ip, "[") {
+		ip = "[" + ip + "]"
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer from %s within %s", ip, limit))
+	defer cancel()
 	out, err := s.run(ctx, "iscsiadm", "-m", "discovery", "-t", "st", "-p", ip, "-o", "new")
 	if err != nil {
 		if exitStatus(err) == nothingFound {

@@ -72,6 +72,8 @@ type SAN struct {
 	// turn serialises what changes the set of devices and sessions: iscsiadm's
 	// database and a scan are the node's, not a volume's.
 	turn chan struct{}
+	// failed is when a portal last failed, by address.
+	failed map[string]time.Time
 }
 
 var _ node.Backend = (*SAN)(nil)
@@ -96,7 +98,7 @@ func New(cfg Config) (*SAN, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &SAN{cfg: cfg, host: cfg.Host, log: cfg.Log, turn: make(chan struct{}, 1)}, nil
+	return &SAN{cfg: cfg, host: cfg.Host, log: cfg.Log, turn: make(chan struct{}, 1), failed: map[string]time.Time{}}, nil
 }
 
 // Traits implements node.Backend.
