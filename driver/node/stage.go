@@ -52,12 +52,8 @@ func (s *Service) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeR
 		return nil, fail(ctx, codes.Internal, "%w", err)
 	}
 	a.readOnly = a.readOnly || a.fs.ReadOnly
-	_, held, err := s.cfg.Backend.Held(volume)
-	if err != nil {
-		return nil, fail(ctx, codes.Internal, "volume %q: %w", volume, err)
-	}
 	if err := s.stage(ctx, v, p, a); err != nil {
-		if !held && final(err) {
+		if final(err) && s.idle(volume, p) {
 			s.abandon(ctx, volume)
 		}
 		return nil, err
@@ -85,6 +81,23 @@ func final(err error) bool {
 		return false
 	}
 	return true
+}
+
+// idle says whether a held volume is neither staged nor published, as far as can
+// be told.
+func (s *Service) idle(volume, p string) bool {
+	device, held, err := s.cfg.Backend.Held(volume)
+	if err != nil || !held {
+		return false
+	}
+	if at, err := s.mountsAt(p); err != nil || len(at) > 0 {
+		return false
+	}
+	if device == "" {
+		return true
+	}
+	refs, err := s.refs(device)
+	return err == nil && len(refs) == 0
 }
 
 // abandon lets go of a volume whose staging failed for good: nobody is going to

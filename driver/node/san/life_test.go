@@ -215,6 +215,12 @@ func TestStageThatFailsForGood(t *testing.T) {
 		r.must(r.unstage(r.Service, vol))
 		r.code(r.stage(r.Service, vol, filesystem("xfs")), codes.FailedPrecondition, "ext4")
 		r.clean()
+		// Also after a stage that the orchestrator would have undone.
+		r.unexport(vol)
+		r.code(r.stage(r.Service, vol, filesystem("xfs")), codes.Unavailable)
+		r.export(vol)
+		r.code(r.stage(r.Service, vol, filesystem("xfs")), codes.FailedPrecondition, "ext4")
+		r.clean()
 		// One that was staged before stays what it is.
 		r.must(r.stage(r.Service, vol, filesystem("ext4")))
 		r.code(r.stage(r.Service, vol, filesystem("xfs")), codes.AlreadyExists)
