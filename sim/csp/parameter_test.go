@@ -170,6 +170,9 @@ func TestCopiesOfOtherClaims(t *testing.T) {
 	r.do(200, "PUT", "/volumes/c2/actions/publish", `{"host_uuid":"`+uuid+`"}`)
 	r.refused(400, "still published", "DELETE", "/volumes/c2", "")
 	r.do(204, "DELETE", "/volumes/c2?force=true", "")
+	if all := r.all("/hosts"); len(all) != 0 {
+		t.Errorf("hosts that stay: %v", all)
+	}
 	r.do(204, "DELETE", "/volumes/"+pvc, "")
 }
 
