@@ -400,6 +400,9 @@ func TestFilesystemModel(t *testing.T) {
 			"replace": func(rt *rapid.T) {
 				p := names.Draw(rt, "path")
 				data := rapid.StringN(0, 50, 50).Draw(rt, "data")
+				if data == "/" {
+					data = "//" // the model's mark of a directory
+				}
 				ok := dirOf(p) && now[p] != "/"
 				same("replace", h.WriteFile(staging+"/"+p, []byte(data), 0o600), ok)
 				if ok {
