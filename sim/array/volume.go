@@ -161,7 +161,7 @@ func checkHours(expiration, retention int64) error {
 		field string
 		hours int64
 	}{{"expirationHours", expiration}, {"retentionHours", retention}} {
-		if x.hours > MaxHours {
+		if x.hours < 0 || x.hours > MaxHours {
 			return &Error{Kind: InvalidTime, Field: x.field, Value: fmt.Sprint(x.hours), Reason: fmt.Sprintf("allowed are 1 to %d", MaxHours)}
 		}
 	}

@@ -65,6 +65,8 @@ func TestRefusalsInState(t *testing.T) {
 			{403, kind(array.ReadOnlyToReadOnly), "POST", "/volumes/ro", `{"action":"createSnapshot","parameters":{"name":"x","readOnly":true}}`},
 			{403, kind(array.SizeExceedsLimits), "PUT", "/volumes/v", `{"action":3,"sizeMiB":16777216}`},
 			{400, kind(array.InvalidTime), "PUT", "/volumes/v", `{"expirationHours":43801}`},
+			{400, kind(array.InvalidTime), "PUT", "/volumes/v", `{"expirationHours":-1}`},
+			{400, kind(array.InvalidTime), "POST", "/volumes", `{"name":"w","cpg":"cpg","sizeMiB":256,"retentionHours":-1}`},
 			{400, kind(array.RetainBeyondExpiry), "PUT", "/volumes/v", `{"expirationHours":1,"retentionHours":2}`},
 			{403, kind(array.UserCPGFixed), "PUT", "/volumes/v", `{"userCPG":"small"}`},
 			{409, 34, "PUT", "/volumes/v", `{"snapCPG":"small"}`},

@@ -187,6 +187,10 @@ func (f runFlags) fromLab(o *sim.Options) error {
 	if err != nil {
 		return &exitError{ExitUsage, err}
 	}
+	// A lab of another kind than the file's would pass for it.
+	if len(lab.Arrays) > 0 && len(lab.VCenters) == 0 {
+		return exitf(ExitUsage, "--lab %s: has arrays and no vCenter, which is for serve; run has arrays of its own with --backend hpe", f.lab)
+	}
 	for flag, set := range map[string]func(){
 		"seed":   func() { o.Seed = max(lab.Seed, 1) },
 		"host":   func() { o.Host = lab.Host },
