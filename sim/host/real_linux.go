@@ -343,7 +343,7 @@ func (h *Real) AttachDisk(ctx context.Context, wwn string, img disk.Image) error
 		return err
 	}
 	d := &realDisk{wwn: wwn, img: img, loop: l}
-	for i := 1; d.name == "" || names[d.name]; i++ {
+	for i := 1; d.name == "" || names[d.name] || h.san != nil && !h.san.reserve(d); i++ {
 		d.name = diskName(i)
 	}
 	if h.t != nil {
@@ -359,6 +359,8 @@ func (h *Real) AttachDisk(ctx context.Context, wwn string, img disk.Image) error
 			l.close()
 			return perr
 		}
+	} else if h.san != nil {
+		h.san.unplugDisk(d) // it gets a name at the boot
 	}
 	h.disks = append(h.disks, d)
 	return nil
@@ -370,13 +372,6 @@ func (h *Real) mountedNames() map[string]bool {
 	names := map[string]bool{}
 	if h.t == nil {
 		return names
-	}
-	if h.san != nil {
-		h.san.mu.Lock()
-		for _, d := range h.san.stack.Disks() {
-			names[d.Name] = true
-		}
-		h.san.mu.Unlock()
 	}
 	_ = h.t.do(func() {
 		mounts, err := mount.ListProcMounts("/proc/thread-self/mounts")
@@ -574,9 +569,9 @@ func (h *Real) PowerOn() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, d := range h.disks {
-		d.name = diskName(i + 1)
-		if h.san != nil {
-			d.name = h.san.freeName(i + 1)
+		d.name = ""
+		for j := i + 1; d.name == "" || h.san != nil && !h.san.reserve(d); j++ {
+			d.name = diskName(j)
 		}
 		var perr error
 		if err := t.do(func() { perr = h.plug(d) }); err != nil || perr != nil {

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csilab/csilab/sim/host/scsi"
 	"github.com/csilab/csilab/sim/host/shim"
 )
 
@@ -196,19 +195,25 @@ func (x *realSAN) unplugDisk(d *realDisk) {
 	defer x.forgetNames()
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if slices.Contains(x.local, d) {
+		x.local = slices.DeleteFunc(x.local, func(o *realDisk) bool { return o == d })
+		x.pulled = append(x.pulled, d)
+	}
 	if n := x.sys.root.at("block").children[d.name]; n != nil {
 		x.drop(n)
 	}
 }
 
-// freeName is the name of the nth disk, or the next that the stack hasn't taken.
-func (x *realSAN) freeName(i int) string {
+// reserve takes the name that a disk has for it, unless a disk or map of the
+// stack has it.
+func (x *realSAN) reserve(d *realDisk) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for x.stack.Disk(scsi.DiskName(i)) != nil {
-		i++
+	if x.stack.Disk(d.name) != nil || slices.ContainsFunc(x.local, func(o *realDisk) bool { return o.name == d.name }) {
+		return false
 	}
-	return scsi.DiskName(i)
+	x.local = append(x.local, d)
+	return true
 }
 
 // all are the devices that are there.

@@ -29,14 +29,8 @@ func (n realNode) Taken(name string) bool {
 			return true
 		}
 	}
-	n.x.h.mu.Lock()
-	defer n.x.h.mu.Unlock()
-	for _, d := range slices.Concat(n.x.h.disks, n.x.h.leaving) {
-		if d.name == name {
-			return true
-		}
-	}
-	return false
+	n.x.pulled = slices.DeleteFunc(n.x.pulled, func(d *realDisk) bool { return numbers[loopNumber(d.loop.minor)] == nil })
+	return slices.ContainsFunc(slices.Concat(n.x.local, n.x.pulled), func(d *realDisk) bool { return d.name == name })
 }
 
 func loopNumber(minor uint32) string { return fmt.Sprintf("%d:%d", loopMajor, minor) }
@@ -155,9 +149,7 @@ func (n realNode) Content(name string) scsi.Content {
 
 func (n realNode) Others() []scsi.Block {
 	out := []scsi.Block{{Name: "sda", Type: "disk", No: scsi.Devno{Major: scsiMajor}, Bytes: 64 << 30, Vendor: "HPE", Model: "LOGICAL VOLUME"}}
-	n.x.h.mu.Lock()
-	defer n.x.h.mu.Unlock()
-	for _, d := range n.x.h.disks {
+	for _, d := range n.x.local {
 		out = append(out, scsi.Block{Name: d.name, Type: "disk", No: scsi.Devno{Major: loopMajor, Minor: int(d.loop.minor)}, Bytes: d.img.Size(),
 			WWN: d.wwn, Vendor: "VMware", Model: "Virtual disk"})
 	}

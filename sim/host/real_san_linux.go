@@ -40,6 +40,10 @@ type realSAN struct {
 	last uint64
 	// stale are devices that went and may still be mounted.
 	stale []*realLUN
+	// local are the disks that were plugged in (AttachDisk), as far as /sys shows
+	// them; pulled are those that went and may still be mounted. The node's own
+	// list is not for here: its lock is held while mu is wanted.
+	local, pulled []*realDisk
 	// in is a thread in the namespace for what the stack does: those for the
 	// operations of the node may all wait for it.
 	in   *threads
@@ -77,6 +81,7 @@ func (x *realSAN) mount(dev *os.File) error {
 	x.view = newStackView(x.stack, x.sys.root, func() {})
 	x.view.dropped = x.dropping
 	x.luns, x.byID, x.stale = map[string]*realLUN{}, map[uint64]*realLUN{}, nil
+	x.local, x.pulled = nil, nil
 	var err error
 	x.fuse, err = mountFUSE(dev, x.dir(), x.h.cfg.Dir, newNodeFS(x))
 	return err

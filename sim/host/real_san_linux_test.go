@@ -310,3 +310,46 @@ func loopsOf(pid int) (out []string) {
 	}
 	return out
 }
+
+// TestRealLocalAndSANDisks: disks that are plugged in and disks that a scan
+// finds share the names, also when they come at the same time.
+func TestRealLocalAndSANDisks(t *testing.T) {
+	w, n, r := realSANNode(t, host.FC, nil)
+	t.Parallel()
+	local := &world{kind: "real", store: w.san.Store, dir: w.dir}
+	local.disk(t, "a", 1<<20)
+	local.disk(t, "b", 1<<20)
+	local.attach(t, r, "a")
+	scanned := make(chan error, 1)
+	go func() {
+		_, err := n.Exec().Command("rescan-scsi-bus.sh").CombinedOutput()
+		scanned <- err
+	}()
+	local.attach(t, r, "b")
+	must(t, <-scanned)
+	seen := map[string]bool{}
+	for _, p := range []string{"/dev/disk/by-id/wwn-0x" + wwn("a"), "/dev/disk/by-id/wwn-0x" + wwn("b"), "/dev/mapper/mpatha",
+		"/dev/disk/by-path/pci-0000:00:04.0-fc-0x20210002ac012345-lun-5", "/dev/disk/by-path/pci-0000:00:04.0-fc-0x21210002ac012345-lun-5"} {
+		at := must1(n.EvalSymlinks(p))(t)
+		if seen[at] {
+			t.Errorf("%s is at %s, as another is", p, at)
+		}
+		seen[at] = true
+	}
+	if out := n.run(t, 0, "lsblk", "-nlo", "NAME"); strings.Count(out, "sd") != 5 {
+		t.Errorf("lsblk: %q", out)
+	}
+	// What is pulled while it is mounted keeps its name.
+	supports(t, n, "ext4")
+	local.disk(t, "c", 32<<20)
+	formatAndMount(t, r, local.attach(t, r, "c"), staging, "ext4")
+	name := must1(n.EvalSymlinks("/dev/disk/by-id/wwn-0x" + wwn("c")))(t)
+	must(t, r.DetachDisk(context.Background(), wwn("c")))
+	must(t, w.san.Volume("late", 1<<20))
+	must(t, w.san.Export("late", n.initiator, 6))
+	n.scan(t, "6")
+	if at := must1(n.EvalSymlinks("/dev/disk/by-path/pci-0000:00:04.0-fc-0x20210002ac012345-lun-6"))(t); at == name {
+		t.Errorf("%s is given away while it is mounted", at)
+	}
+	must(t, n.Mounter().Unmount(staging))
+}
