@@ -127,6 +127,9 @@ func (f runFlags) labs(s Streams) (all []sim.Options, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.lab != "" && slices.ContainsFunc(on, func(o sim.Options) bool { return o.Backend != sim.VSphere }) {
+		return nil, exitf(ExitUsage, "--lab %s: says which vCenters there are; allowed is --backend vsphere (`csilab serve --lab` takes arrays)", f.lab)
+	}
 	if len(f.files) > 0 && len(on) > 1 {
 		return nil, exitf(ExitUsage, "--backend %s: manifests are for one backend", strings.Join(f.backend, ","))
 	}
@@ -220,7 +223,11 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	if len(files) > 0 && !f.given("backend") {
+	switch {
+	case f.given("backend"):
+	case f.lab != "":
+		f.backend = []string{"vsphere"}
+	case len(files) > 0:
 		f.backend = []string{backendFor(files)}
 	}
 	all, err := f.labs(s)
