@@ -239,8 +239,6 @@ func newRigAt(t *testing.T, stub *stub, u *url.URL, change ...func(*hpe.Options)
 	return r
 }
 
-func inCluster(o *hpe.Options) { o.Config.Cluster = (*kube.Memory)(nil) }
-
 // seen returns the calls so far, without logins, and forgets them.
 func (r *rig) seen() []string {
 	r.mu.Lock()

@@ -53,12 +53,11 @@ type rig struct {
 type option func(*setup)
 
 type setup struct {
-	arrays  []array.Config
-	linked  bool
-	csp     csp.Config
-	now     func() time.Time
-	wall    bool
-	backoff []time.Duration
+	arrays []array.Config
+	linked bool
+	csp    csp.Config
+	now    func() time.Time
+	wall   bool
 }
 
 func withArray(f func(*array.Config)) option { return func(s *setup) { f(&s.arrays[0]) } }

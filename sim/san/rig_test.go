@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/host/scsi"
@@ -245,5 +244,3 @@ func ok(t *testing.T, errs ...error) {
 		t.Fatal(err)
 	}
 }
-
-var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -5,9 +5,6 @@ import (
 	"context"
 	"io/fs"
 	"log/slog"
-	"maps"
-	"path"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,16 +39,6 @@ func (t *tree) Remove(p string) error                   { delete(t.MapFS, p[1:])
 func (t *tree) WriteFile(p string, data []byte, m fs.FileMode) error {
 	t.MapFS[p[1:]] = &fstest.MapFile{Data: bytes.Clone(data), Mode: m}
 	return nil
-}
-
-func (t *tree) files(dir string) []string {
-	var out []string
-	for _, p := range slices.Sorted(maps.Keys(t.MapFS)) {
-		if strings.HasPrefix("/"+p, dir+"/") {
-			out = append(out, path.Base(p))
-		}
-	}
-	return out
 }
 
 func (t *tree) Exec() exec.Interface { return &treeExec{t: t} }

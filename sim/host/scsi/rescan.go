@@ -37,10 +37,7 @@ func rescanBus(s *Stack, out, errs io.Writer, args []string) int {
 			return 1
 		}
 	}
-	var hosts []*Host
-	for _, h := range s.sortedHosts() {
-		hosts = append(hosts, h)
-	}
+	hosts := s.sortedHosts()
 	for _, n := range o.operand {
 		if _, err := strconv.Atoi(n); err != nil {
 			fmt.Fprintf(errs, "rescan-scsi-bus.sh: host '%s'\n", n)
