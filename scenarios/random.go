@@ -172,7 +172,7 @@ func (u *user) one(ctx context.Context) error {
 func (u *user) create(ctx context.Context, from *owned) error {
 	u.made++
 	name := fmt.Sprintf("%s-c%d", u.name, u.made)
-	o := &owned{size: 32}
+	o := &owned{size: u.smallest()}
 	isBlock := u.rand.IntN(2) == 0
 	var change []func(*corev1.PersistentVolumeClaim)
 	if from != nil {
@@ -196,6 +196,10 @@ func (u *user) create(ctx context.Context, from *owned) error {
 	_, err := u.l.Bound(ctx, name)
 	return err
 }
+
+// smallest is the size in MiB that a claim begins with: one below the backend's
+// smallest volume could not be restored, as its snapshot is larger than it asks.
+func (u *user) smallest() int { return max(32, int(u.l.Smallest()>>20)) }
 
 func isBlockClaim(c *corev1.PersistentVolumeClaim) bool {
 	return c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock
@@ -255,7 +259,7 @@ func (u *user) uncut(ctx context.Context, o *owned) error {
 }
 
 func (u *user) grow(ctx context.Context, o *owned) error {
-	if o.size > 128 || u.l.CanGrowOnline(o.claim.Name) != nil {
+	if o.size > 4*u.smallest() || u.l.CanGrowOnline(o.claim.Name) != nil {
 		return nil
 	}
 	if o.snapshot != "" {

@@ -116,6 +116,24 @@ func TestMutants(t *testing.T) {
 	}
 }
 
+// With this seed a claim is restored from a snapshot of one of the first size,
+// which an array rounds up.
+func TestRandomUsersRestoreOnAnArray(t *testing.T) {
+	t.Parallel()
+	for _, s := range scenarios.All() {
+		if s.Name != "random-users" {
+			continue
+		}
+		res := scenarios.Run(t.Context(), s, scenarios.Config{Timeout: limit,
+			Options: sim.Options{Backend: sim.HPE, Protocol: "fc", Seed: 3, Host: "memory", Settle: slow * 45 * time.Second}})
+		if res.Class != scenarios.Passed {
+			t.Errorf("%s: %s", res.Class, res.Reason)
+		}
+		return
+	}
+	t.Fatal("there is no scenario random-users")
+}
+
 // backendOf is a backend that a scenario makes sense for.
 func backendOf(s scenarios.Scenario) string {
 	if len(s.Backends) > 0 {
