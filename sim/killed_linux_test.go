@@ -53,6 +53,9 @@ func TestSweepAfterKill(t *testing.T) {
 			if len(processes(root)) == 0 || len(loops(root)) == 0 {
 				t.Fatalf("the victim has processes %v and loop devices %v: the test looks at the wrong place", processes(root), loops(root))
 			}
+			if when == "its pod runs" && len(mentions("/proc/[0-9]*/environ", "\x00TMPDIR="+root)) == 0 {
+				t.Error("the drivers' temporary files are not below the lab's directory")
+			}
 			must(t, cmd.Process.Kill())
 			for range lines {
 			}

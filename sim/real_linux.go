@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/csilab/csilab/sim/host"
 )
@@ -35,6 +36,9 @@ func (n *Node) spawnDriverProcess() (*incarnation, error) {
 	if err != nil {
 		return nil, err
 	}
+	// What a driver that is killed leaves in its temporary directory goes with
+	// the node, as with a container.
+	env = append(env, "TMPDIR="+filepath.Dir(r.SocketRoot()))
 	var out lastLines
 	p, err := r.StartProcess(n.lab.ctx, argv, env, &out, &out)
 	if err != nil {
