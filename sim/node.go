@@ -270,7 +270,7 @@ func (n *Node) serials() func(device string) string {
 // where the pod's volumes are: when it crashes meanwhile, the program goes on,
 // and after a reboot it goes on once the kubelet has started the pod again.
 func (n *Node) inPod(ctx context.Context, do func(*kubeletsim.Kubelet) error) error {
-	limit := 10 * time.Second
+	limit := 30 * time.Second
 	if n.lab.opts.Timers == "real" {
 		limit = 5 * time.Minute
 	}
