@@ -11,12 +11,12 @@ all: build
 build: ## 1 min: the two binaries
 	$(GO) build -o $(BIN)/ ./cmd/...
 
-test: lint race ## 10 min: what CI runs
+test: lint race ## 12 min: what CI runs
 
-race: ## 8 min, one of them the soak of the vCenter
+race: ## 9 min, one of them the soak of the vCenter
 	CSILAB_SOAK=1m $(GO) test -race -shuffle=on -timeout 9m $(PKGS)
 
-lint: vet staticcheck cross ## 3 min
+lint: vet staticcheck cross ## 4 min
 
 vet:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
