@@ -92,8 +92,8 @@ func init() {
 				action: func(ledger.Entry) fault.Action { return fault.Crash("csp") },
 			})
 		},
-		Mutation:      "a driver that asks for another volume with each attempt",
-		MutateOptions: newNames,
+		Mutation:      "a provisioner that asks for the deletion of a volume that is not there",
+		MutateOptions: deletesAnother,
 	})
 	register(Scenario{
 		Name:     "array-refuses-every-call",
@@ -112,8 +112,8 @@ func init() {
 				},
 			})
 		},
-		Mutation:      "a provisioner that gives each attempt a new name",
-		MutateOptions: newNames,
+		Mutation:      "a provisioner that asks for the deletion of a volume that is not there",
+		MutateOptions: deletesAnother,
 	})
 	register(Scenario{
 		Name:   "kubelet-restarted-at-every-call",
@@ -145,6 +145,20 @@ func newNames(o *sim.Options) {
 		}
 		r = proto.CloneOf(r)
 		r.Name = fmt.Sprintf("%s-%d", r.Name, n.Add(1))
+		return r
+	}
+}
+
+// deletesAnother makes each DeleteVolume a call for a volume that is not there,
+// which is no error.
+func deletesAnother(o *sim.Options) {
+	o.AlterCSI = func(op string, req any) any {
+		r, ok := req.(*csi.DeleteVolumeRequest)
+		if !ok {
+			return req
+		}
+		r = proto.CloneOf(r)
+		r.VolumeId = "pvc-00000000-0000-0000-0000-000000000000"
 		return r
 	}
 }
