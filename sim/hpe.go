@@ -398,12 +398,7 @@ func (b *hpe) pullDisk(_ context.Context, n *Node, id string) error {
 
 func (b *hpe) killSessions() {
 	for _, a := range b.san.Arrays() {
-		_ = a.Change(func(time.Time) ([]array.ContentOp, error) {
-			for _, s := range a.Core().Sessions() {
-				_ = a.Core().CloseSession(s.Key)
-			}
-			return nil, nil
-		})
+		a.EndSessions()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -232,7 +232,7 @@ func send(w http.ResponseWriter, a answer) {
 
 // enter takes the lock of something on the call's array.
 func (s *Server) enter(c *call, what, id string) (leave func(), err error) {
-	leave, err = s.locks.enter(c.ctx, c.on.Name+"/"+what+"/"+id)
+	leave, err = s.locks.Enter(c.ctx, c.on.Name+"/"+what+"/"+id)
 	if err != nil {
 		return nil, refuse(http.StatusInternalServerError, "waiting for %s %s: %v", what, clip(id), err)
 	}

@@ -281,7 +281,7 @@ func (s *Server) putHost(c *call) (reply, error) {
 // upsert makes the host of a node for a protocol what the node says, and
 // returns its name on the array.
 func (s *Server) upsert(ctx context.Context, on *backend, a *wsapi.Client, protocol string, b hostBody) (string, error) {
-	leave, err := s.locks.enter(ctx, on.Name+"/host/"+b.UUID)
+	leave, err := s.locks.Enter(ctx, on.Name+"/host/"+b.UUID)
 	if err != nil {
 		return "", refuse(http.StatusInternalServerError, "waiting for host %s: %v", clip(b.UUID), err)
 	}

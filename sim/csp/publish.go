@@ -314,7 +314,7 @@ func (s *Server) reapAll(ctx context.Context, on *backend, a *wsapi.Client, uuid
 		return nil
 	}
 	doing := "deleting host " + clip(uuid)
-	leave, err := s.locks.enter(ctx, on.Name+"/host/"+uuid) // nobody changes it meanwhile
+	leave, err := s.locks.Enter(ctx, on.Name+"/host/"+uuid) // nobody changes it meanwhile
 	if err != nil {
 		return failed(doing, err)
 	}

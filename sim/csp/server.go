@@ -16,6 +16,7 @@ import (
 
 	"github.com/csilab/csilab/sim/csp/wsapi"
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/turn"
 )
 
 // Array is one that the provider reaches.
@@ -96,7 +97,7 @@ type Server struct {
 	log    *slog.Logger
 	arrays []*backend
 	tokens tokens
-	locks  locks
+	locks  turn.Turns // by what a call changes
 
 	server  *http.Server
 	ctx     context.Context

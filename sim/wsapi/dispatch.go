@@ -161,7 +161,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	key := r.Header.Get(sessionHeader)
 	if key != "" { // the array takes one request of a session after the other
-		leave, err := s.lanes.enter(r.Context(), key)
+		leave, err := s.lanes.Enter(r.Context(), key)
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}

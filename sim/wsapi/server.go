@@ -16,6 +16,7 @@ import (
 	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/transport"
+	"github.com/csilab/csilab/sim/turn"
 )
 
 // Contents carries out what a command means for the content of volumes.
@@ -74,7 +75,7 @@ type Server struct {
 	family array.Family
 	url    string
 	log    *slog.Logger
-	lanes  lanes
+	lanes  turn.Turns // of requests, by session
 	line   transport.Line
 
 	server  *http.Server

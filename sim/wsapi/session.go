@@ -1,9 +1,7 @@
 package wsapi
 
 import (
-	"context"
 	"net/http"
-	"sync"
 
 	"github.com/csilab/csilab/sim/array"
 )
@@ -52,45 +50,4 @@ func (s *Server) logout(c *call) (reply, error) {
 		return reply{}, refuse(array.PermissionDenied, "", texts[array.PermissionDenied])
 	}
 	return reply{}, s.a.CloseSession(c.vars["key"])
-}
-
-// lanes lets one request of a session in at a time. The zero value is ready.
-type lanes struct {
-	mu sync.Mutex
-	in map[string]*lane
-}
-
-type lane struct {
-	turn chan struct{} // has one token
-	n    int           // who has it or waits
-}
-
-// enter waits for the turn of a request; leave must be called.
-func (l *lanes) enter(ctx context.Context, key string) (leave func(), err error) {
-	l.mu.Lock()
-	if l.in == nil {
-		l.in = map[string]*lane{}
-	}
-	x := l.in[key]
-	if x == nil {
-		x = &lane{turn: make(chan struct{}, 1)}
-		x.turn <- struct{}{}
-		l.in[key] = x
-	}
-	x.n++
-	l.mu.Unlock()
-	done := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if x.n--; x.n == 0 {
-			delete(l.in, key)
-		}
-	}
-	select {
-	case <-x.turn:
-		return func() { x.turn <- struct{}{}; done() }, nil
-	case <-ctx.Done():
-		done()
-		return nil, context.Cause(ctx)
-	}
 }

@@ -585,8 +585,8 @@ func TestSessionsAreSerialised(t *testing.T) {
 		if d := took(one, r.key); d != time.Second {
 			t.Errorf("two of two sessions took %s", d)
 		}
-		if len(r.s.lanes.in) != 0 {
-			t.Errorf("%d lanes are left", len(r.s.lanes.in))
+		if r.s.lanes.Len() != 0 {
+			t.Errorf("%d lanes are left", r.s.lanes.Len())
 		}
 	})
 }
