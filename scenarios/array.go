@@ -69,7 +69,7 @@ func init() {
 		Text:          "a claim is cloned from another whose content takes a while to copy: the clone waits until it is whole, and holds what was there when it was asked for",
 		Labels:        []string{"clone", "provision"},
 		Backends:      onArray,
-		Options:       func(o *sim.Options) { o.CopyMiBs = 128 }, // MiB/s: two seconds
+		Options:       func(o *sim.Options) { o.CopyMiBs = 1 }, // MiB/s: for minutes, until the flow says else
 		Flow:          cloneWhileCopied,
 		Mutation:      "a provisioner that forgets the source of a clone",
 		MutateOptions: forgetSource,
@@ -269,6 +269,7 @@ func cloneWhileCopied(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.HasEvent(ctx, copied, "ProvisioningFailed", "still works on it") },
 		func() error { return noteEvent(l, "while it is copied", copied, "ProvisioningFailed") },
 		func() error { return l.Write(ctx, "app", "/source/b", "after the clone was asked for") },
+		func() error { l.SetCopyRate(1 << 20); return nil },
 		func() error { _, err := l.Bound(ctx, "copied"); return err },
 		func() error { l.Expects("copied", map[string]string{"a": "before the clone"}); return nil },
 		func() error { return l.Create(ctx, pod("reader", "", copied)) },

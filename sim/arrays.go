@@ -31,6 +31,14 @@ func (l *Lab) onArrays() (*hpe, error) {
 	return nil, fmt.Errorf("the backend %s has no arrays", l.opts.Backend)
 }
 
+// SetCopyRate changes how fast the arrays copy content, in MiB per second: what
+// is being copied may be done at once.
+func (l *Lab) SetCopyRate(mibs int64) {
+	for _, a := range l.SAN().Arrays() {
+		a.Look(func(core *array.Array) { core.SetCopyRate(mibs) })
+	}
+}
+
 // Exported is a volume at a LUN of a node.
 type Exported struct {
 	VolumeID, Array string

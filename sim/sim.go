@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -113,6 +114,9 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	var store0 disk.Store
 	switch {
 	case o.Bubble:
+		turns := fault.NewTurns(o.Seed, synctest.Wait)
+		l.in.Turn = turns.Take
+		l.wg.Go(func() { turns.Run(l.ctx) })
 		l.net = transport.NewMemory()
 		store0 = disk.NewMemory()
 	default:

@@ -129,6 +129,10 @@ func (a *Array) Tick(now time.Time) []ContentOp {
 	return ops
 }
 
+// SetCopyRate changes how fast content is copied, in MiB per second. What runs
+// counts as copied at that rate from its start.
+func (a *Array) SetCopyRate(mibs int64) { a.cfg.CopyMiBs = max(1, mibs) }
+
 // running are the active tasks, oldest first.
 func (a *Array) running() []*task {
 	var out []*task

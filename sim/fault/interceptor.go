@@ -24,6 +24,9 @@ type Interceptor struct {
 	// it empty.
 	Classify func(h ledger.Hop, err error) string
 
+	// Turn holds a call until it is its turn; nil lets all in at once.
+	Turn func(ctx context.Context, c Call)
+
 	// Observe sees every call that is about to happen, after the rules of phase
 	// Before let it pass. It must be quick and must not call back.
 	Observe func(Call)
@@ -64,6 +67,9 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 	}
 	if c.Cause == 0 {
 		c.Cause = CauseOf(ctx)
+	}
+	if in.Turn != nil {
+		in.Turn(ctx, c)
 	}
 	var seq uint64
 	if in.Ledger != nil {
