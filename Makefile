@@ -4,14 +4,14 @@ PKGS      ?= ./...
 BIN       := bin
 BENCHTIME ?= 1s
 
-.PHONY: all build test race lint vet staticcheck cross bench bench-vcenter soak-vcenter conformance fuzz cover clean
+.PHONY: all build test race lint vet staticcheck cross bench bench-vcenter soak soak-short soak-vcenter conformance fuzz cover clean
 
 all: build
 
 build: ## 1 min: the two binaries
 	$(GO) build -o $(BIN)/ ./cmd/...
 
-test: lint race ## 12 min: what CI runs
+test: lint race soak-short ## 14 min: what CI runs
 
 race: ## 9 min, one of them the soak of the vCenter
 	CSILAB_SOAK=1m $(GO) test -race -shuffle=on -timeout 9m $(PKGS)
@@ -45,6 +45,12 @@ conformance: ## 2 min: VMware's own CNS test, unchanged, against csilab serve
 
 soak-vcenter: ## 11 min: the long form of what is in make test for a minute (SOAK=2m for two)
 	CSILAB_SOAK=$(or $(SOAK),10m) $(GO) test -count=1 -v -run TestSoak -timeout 20m ./sim/vcenter/soak
+
+soak: ## 15 min: 20 seeds of two virtual hours
+	$(GO) run ./cmd/csilab soak --seeds 20 --duration 2h
+
+soak-short: ## 2 min: as many as fit
+	$(GO) run ./cmd/csilab soak --seeds 4 --duration 1h
 
 fuzz: ## 5 min: each fuzz target for FUZZTIME
 	./.ci/fuzz $(or $(FUZZTIME),10s)

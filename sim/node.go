@@ -50,7 +50,7 @@ func (l *Lab) newNode(ctx context.Context, m machine, i int) (*Node, error) {
 	memory := host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: m.bios, SAN: m.san, Adapters: m.adapters, Log: l.log}
 	switch {
 	case l.opts.Bubble:
-		t := transport.NewMemory()
+		t := l.memoryNetwork(name)
 		n.net, n.watcher = t, t
 		n.host = host.NewMemory(memory)
 	case l.opts.Host == "real":

@@ -117,7 +117,7 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 		turns := fault.NewTurns(o.Seed, synctest.Wait)
 		l.in.Turn = turns.Take
 		l.wg.Go(func() { turns.Run(l.ctx) })
-		l.net = transport.NewMemory()
+		l.net = l.memoryNetwork("")
 		store0 = disk.NewMemory()
 	default:
 		if err := Preflight(o); err != nil {
@@ -164,6 +164,15 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 		n.start()
 	}
 	return l, nil
+}
+
+// memoryNetwork is one of a lab in a bubble: that of a node, or of all others.
+func (l *Lab) memoryNetwork(node string) *transport.Memory {
+	m := transport.NewMemory()
+	m.Turn = func(ctx context.Context, address string) {
+		l.in.Await(ctx, fault.Call{Op: "dial", Node: node, Volume: address})
+	}
+	return m
 }
 
 // Options are the lab's, defaults filled in.

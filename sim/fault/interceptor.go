@@ -57,6 +57,14 @@ func CauseOf(ctx context.Context) uint64 {
 	return n
 }
 
+// Await holds something that is no call, but whose order matters as that of
+// calls does, until it is its turn: the delivery of an event, a connection.
+func (in *Interceptor) Await(ctx context.Context, c Call) {
+	if in != nil && in.Turn != nil {
+		in.Turn(ctx, c)
+	}
+}
+
 // Do passes op through the hop: ledger entry, rules before, op, rules after.
 //
 // The error is what the caller of the hop must see. errors.Is(err, ErrDrop)
@@ -118,6 +126,9 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 		return err
 	}
 	err := op(ctx)
+	if in.Turn != nil { // what ends at the same moment must not draw in any order
+		in.Turn(ctx, c)
+	}
 	if after := in.Plan.ask(After, c, err == nil); after != nil {
 		if ferr := after.Do.Act(ctx, in, c); ferr != nil {
 			end(ledger.MaybeApplied, ferr, after)

@@ -35,10 +35,19 @@ func NewTurns(seed uint64, quiet func()) *Turns {
 	return &Turns{seed: seed, quiet: quiet, kick: make(chan struct{}, 1), taken: map[string]uint64{}}
 }
 
+type aboutKey struct{}
+
+// About tells apart calls that look alike at a hop, e.g. those of two workers of
+// one controller: the subject is part of what orders them.
+func About(ctx context.Context, subject string) context.Context {
+	return context.WithValue(ctx, aboutKey{}, subject)
+}
+
 // Take waits for the turn of a call, or until ctx ends.
 func (t *Turns) Take(ctx context.Context, c Call) {
 	kind := string(c.Hop) + "|" + c.Op + "|" + c.Component
-	w := &turn{kind: kind, key: strings.Join([]string{kind, c.Node, c.Volume, c.Snapshot}, "|"), ahead: c.Request, come: make(chan struct{})}
+	about, _ := ctx.Value(aboutKey{}).(string)
+	w := &turn{kind: kind, key: strings.Join([]string{kind, c.Node, c.Volume, c.Snapshot, about}, "|"), ahead: c.Request, come: make(chan struct{})}
 	t.mu.Lock()
 	if t.over {
 		t.mu.Unlock()

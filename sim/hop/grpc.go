@@ -55,7 +55,7 @@ func Dial(cfg Config, opts ...grpc.DialOption) (*Conn, error) {
 	opts = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			nc, err := cfg.Network.DialContext(ctx, "unix", cfg.Endpoint)
+			nc, err := cfg.Network.DialContext(fault.About(ctx, cfg.Component), "unix", cfg.Endpoint)
 			if err != nil {
 				return nil, err
 			}

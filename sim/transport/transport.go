@@ -5,9 +5,11 @@ package transport
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -91,6 +93,10 @@ type Memory struct {
 	watches   map[*memWatch]struct{}
 	files     map[string]struct{} // stale sockets: names without a listener
 	port      int
+
+	// Turn holds a connection to a unix socket until it is its turn; nil lets all in at once. Set
+	// it before use.
+	Turn func(ctx context.Context, address string)
 }
 
 // NewMemory returns an empty network.
@@ -162,6 +168,9 @@ func (m *Memory) Listen(network, address string) (net.Listener, error) {
 
 // DialContext implements Network.
 func (m *Memory) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if m.Turn != nil && network == "unix" { // HTTP clients dial or take an idle connection, as it happens
+		m.Turn(ctx, address)
+	}
 	m.mu.Lock()
 	l := m.listeners[address]
 	m.mu.Unlock()
@@ -218,12 +227,12 @@ func (m *Memory) Leave(path string) {
 func (m *Memory) Watch(ctx context.Context, dir string) (<-chan Event, error) {
 	w := &memWatch{dir: filepath.ToSlash(filepath.Clean(dir)), sig: make(chan struct{}, 1)}
 	m.mu.Lock()
-	for a, l := range m.listeners {
-		if l.addr.network == "unix" && filepath.ToSlash(filepath.Dir(a)) == w.dir {
+	for _, a := range slices.Sorted(maps.Keys(m.listeners)) {
+		if l := m.listeners[a]; l.addr.network == "unix" && filepath.ToSlash(filepath.Dir(a)) == w.dir {
 			w.push(Event{Created, a})
 		}
 	}
-	for a := range m.files {
+	for _, a := range slices.Sorted(maps.Keys(m.files)) {
 		if filepath.ToSlash(filepath.Dir(a)) == w.dir {
 			w.push(Event{Created, a})
 		}

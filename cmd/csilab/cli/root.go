@@ -77,7 +77,7 @@ func newRoot(s Streams) *cobra.Command {
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.AddCommand(newRun(s), newList(s), newServe(s), newGet(s), newHost(s), newLab(s), newVersion(s))
+	root.AddCommand(newRun(s), newSoak(s), newList(s), newServe(s), newGet(s), newHost(s), newLab(s), newVersion(s))
 	return root
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,7 +91,7 @@ func Run(ctx context.Context, c Config) error {
 	l := &loop{Config: c, cancel: cancel, queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](
 			cmp.Or(c.BaseDelay, DefaultBaseDelay), cmp.Or(c.MaxDelay, DefaultMaxDelay)))}
-	events := c.Client.Watch(ctx, c.Kinds...)
+	events := c.Client.Watch(fault.About(ctx, c.Name+" "+strings.Join(c.Kinds, ",")), c.Kinds...)
 	var wg sync.WaitGroup
 	for range max(c.Workers, 1) {
 		wg.Go(func() { l.work(ctx) })
@@ -164,6 +165,8 @@ func (l *loop) work(ctx context.Context) {
 }
 
 func (l *loop) reconcile(ctx context.Context, key string) {
+	ctx = fault.About(ctx, l.Name+" "+key)
+	l.Client.Await(ctx, "reconcile "+l.Name, key)
 	after, err := l.Reconcile(ctx, key)
 	switch {
 	case err == nil:

@@ -146,6 +146,12 @@ type Client struct {
 	fenced atomic.Bool
 }
 
+// Await holds what this client's actor is about to do until it is its turn; see
+// fault.Interceptor.
+func (c *Client) Await(ctx context.Context, what, about string) {
+	c.s.in.Await(ctx, fault.Call{Hop: ledger.Kube, Op: what, Component: c.actor, Volume: about})
+}
+
 // Fence makes every later write of this client fail: its actor has crashed.
 func (c *Client) Fence() { c.fenced.Store(true) }
 
@@ -469,15 +475,18 @@ type Watch struct {
 	mu    sync.Mutex
 	q     []Event
 	sig   chan struct{}
+	still bool // only that something changed counts
 }
 
 func (w *Watch) push(t EventType, kind string, o Object) {
 	if len(w.kinds) > 0 && !w.kinds[kind] {
 		return
 	}
-	w.mu.Lock()
-	w.q = append(w.q, Event{t, kind, o})
-	w.mu.Unlock()
+	if !w.still {
+		w.mu.Lock()
+		w.q = append(w.q, Event{t, kind, o})
+		w.mu.Unlock()
+	}
 	select {
 	case w.sig <- struct{}{}:
 	default:
@@ -487,36 +496,33 @@ func (w *Watch) push(t EventType, kind string, o Object) {
 // Watch reports the changes of the given kinds (none: of all), e.g. "Pod",
 // until ctx ends; then the channel closes.
 func (c *Client) Watch(ctx context.Context, kind ...string) <-chan Event {
-	return c.watch(ctx, true, kind)
+	return c.watch(ctx, kind)
 }
 
-func (c *Client) watch(ctx context.Context, initial bool, kind []string) <-chan Event {
-	w := &Watch{kinds: map[string]bool{}, sig: make(chan struct{}, 1)}
-	for _, k := range kind {
-		w.kinds[k] = true
-	}
+func (c *Client) watch(ctx context.Context, kind []string) <-chan Event {
 	s := c.s
 	s.mu.Lock()
+	w := s.listen(kind)
 	for _, kn := range slices.Sorted(mapKeys(s.objects)) {
-		if !initial || (len(w.kinds) > 0 && !w.kinds[kn]) {
+		if len(w.kinds) > 0 && !w.kinds[kn] {
 			continue
 		}
 		for _, ky := range slices.Sorted(mapKeys(s.objects[kn])) {
 			w.push(Added, kn, s.objects[kn][ky])
 		}
 	}
-	s.watches[w] = struct{}{}
 	s.mu.Unlock()
 	out := make(chan Event)
 	go func() {
 		defer close(out)
-		defer func() { s.mu.Lock(); delete(s.watches, w); s.mu.Unlock() }()
+		defer s.unlisten(w)
 		for {
 			w.mu.Lock()
 			q := w.q
 			w.q = nil
 			w.mu.Unlock()
 			for _, e := range q {
+				c.Await(ctx, "event "+e.Kind, Key(e.Object))
 				e.Object = e.Object.DeepCopyObject().(Object)
 				select {
 				case out <- e:
@@ -534,17 +540,37 @@ func (c *Client) watch(ctx context.Context, initial bool, kind []string) <-chan 
 	return out
 }
 
+// listen registers a watch; the caller has the lock.
+func (s *Store) listen(kinds []string) *Watch {
+	w := &Watch{kinds: map[string]bool{}, sig: make(chan struct{}, 1)}
+	for _, k := range kinds {
+		w.kinds[k] = true
+	}
+	s.watches[w] = struct{}{}
+	return w
+}
+
+func (s *Store) unlisten(w *Watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watches, w)
+}
+
 // Wait blocks until f returns true, looking again after each change of the
 // kinds. f's error ends the wait; a context that ends gives its cause.
 func (c *Client) Wait(ctx context.Context, f func() (bool, error), kind ...string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ch := c.watch(ctx, false, kind)
+	c.s.mu.Lock()
+	w := c.s.listen(kind)
+	w.still = true
+	c.s.mu.Unlock()
+	defer c.s.unlisten(w)
 	for {
 		if ok, err := f(); ok || err != nil {
 			return err
 		}
-		if _, ok := <-ch; !ok {
+		select {
+		case <-w.sig:
+		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}

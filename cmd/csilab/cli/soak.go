@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/csilab/csilab/scenarios"
+	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/bubble"
+)
+
+type soakFlags struct {
+	seed     uint64
+	seeds    int
+	backend  string
+	volumes  int
+	nodes    int
+	duration time.Duration
+	faults   string
+	shrink   time.Duration
+	keep     string
+	output   string
+	verbose  int
+}
+
+func newSoak(s Streams) *cobra.Command {
+	var f soakFlags
+	cmd := &cobra.Command{
+		Use:   "soak",
+		Short: "Run many volumes and nodes under random faults, in virtual time, from a seed",
+		Long: `Starts labs in virtual time and lets users make, use, move, grow, snapshot and
+delete volumes, while faults happen. The seed decides how many nodes and volumes
+there are, on which system, what the users do and which kinds of faults are on.
+First comes the safety phase, in which no invariant may break; then all faults
+are healed and everybody must come to an end, with nothing left behind.
+
+A run that fails is made smaller before it is shown, with the command that runs
+it again. Exit codes are those of csilab run.`,
+		Example: `  csilab soak
+  csilab soak --seeds 20 --duration 2h
+  csilab soak --backend vsphere --volumes 200 --nodes 20 --duration 24h
+  csilab soak --seed 7 --faults power-loss,csi-reply-lost`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return soak(cmd.Context(), s, f) },
+	}
+	fl := cmd.Flags()
+	fl.Uint64Var(&f.seed, "seed", 1, "the first seed")
+	fl.IntVar(&f.seeds, "seeds", 1, "how many seeds to run, from --seed on (1 to 10000)")
+	fl.StringVar(&f.backend, "backend", "", "vsphere, hpe-iscsi or hpe-fc (default: the seed decides)")
+	fl.IntVar(&f.volumes, "volumes", 0, "about how many volumes there are at a time (1 to 1000; 0: the seed decides)")
+	fl.IntVar(&f.nodes, "nodes", 0, "number of nodes (2 to 64; 0: the seed decides)")
+	fl.DurationVar(&f.duration, "duration", 2*time.Hour, "the safety phase, in virtual time (1m to 1000h)")
+	fl.StringVar(&f.faults, "faults", "swarm", "kinds of faults, comma-separated; swarm: the seed decides which; all; none")
+	fl.DurationVar(&f.shrink, "shrink", 2*time.Minute, "how long to look for a smaller run that fails as well; 0: not at all")
+	fl.StringVar(&f.keep, "keep", "", "directory for the ledgers of runs that fail (default: ledgers in the state directory)")
+	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+	fl.CountVarP(&f.verbose, "verbose", "v", "log to standard error (-v warnings, -vv info, -vvv debug)")
+	return cmd
+}
+
+// limits checks the flags.
+func (f soakFlags) limits() (l scenarios.SoakLimits, err error) {
+	switch {
+	case f.seeds < 1 || f.seeds > 10000:
+		return l, exitf(ExitUsage, "--seeds %d: allowed are 1 to 10000", f.seeds)
+	case f.volumes < 0 || f.volumes > 1000:
+		return l, exitf(ExitUsage, "--volumes %d: allowed are 1 to 1000, and 0 for the seed's", f.volumes)
+	case f.nodes < 0 || f.nodes == 1 || f.nodes > 64:
+		return l, exitf(ExitUsage, "--nodes %d: allowed are 2 to 64, and 0 for the seed's", f.nodes)
+	case f.duration < time.Minute || f.duration > 1000*time.Hour:
+		return l, exitf(ExitUsage, "--duration %v: allowed are 1m to 1000h", f.duration)
+	case f.shrink < 0:
+		return l, exitf(ExitUsage, "--shrink %v: must not be negative; 0 is not at all", f.shrink)
+	case f.output != "text" && f.output != "json":
+		return l, exitf(ExitUsage, "--output %q: allowed are text, json", f.output)
+	}
+	l = scenarios.SoakLimits{Volumes: f.volumes, Nodes: f.nodes, Duration: f.duration}
+	if f.backend != "" {
+		if len(systems[f.backend]) != 1 {
+			return l, exitf(ExitUsage, "--backend %q: allowed are vsphere, hpe-iscsi, hpe-fc", f.backend)
+		}
+		l.System = systems[f.backend][0]
+	}
+	known := scenarios.Troubles(l.System.Backend)
+	switch f.faults {
+	case "swarm":
+	case "all":
+		l.Troubles = known
+	case "none":
+		l.Troubles = []string{}
+	default:
+		for _, name := range strings.Split(f.faults, ",") {
+			if !slices.Contains(known, name) {
+				return l, exitf(ExitUsage, "--faults %q: allowed are swarm, all, none, %s", name, strings.Join(known, ", "))
+			}
+			l.Troubles = append(l.Troubles, name)
+		}
+	}
+	return l, nil
+}
+
+func soak(ctx context.Context, s Streams, f soakFlags) error {
+	limits, err := f.limits()
+	if err != nil {
+		return err
+	}
+	if f.keep == "" {
+		f.keep = filepath.Join(sim.Options{}.WithDefaults().StateRoot, "ledgers")
+	}
+	run := func(ctx context.Context, p scenarios.Soak) (res scenarios.SoakResult) {
+		p.Options.Bubble, p.Options.Log = true, logger(s.Err, f.verbose)
+		err := bubble.Program().Run(ctx, func(ctx context.Context) error {
+			res = p.Run(ctx, f.keep)
+			return nil
+		})
+		switch {
+		case ctx.Err() != nil:
+			res.Class, res.Reason = scenarios.Interrupted, context.Cause(ctx).Error()
+		case err != nil && res.Class == scenarios.Passed:
+			res.Class, res.Reason = scenarios.Invariant, "left behind: "+err.Error()
+		}
+		res.Soak, res.Plan = p, p.String()
+		return res
+	}
+	var mu sync.Mutex
+	var results []scenarios.SoakResult
+	worst := ExitOK
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range f.seeds {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			start := time.Now()
+			res := run(ctx, scenarios.DrawSoak(f.seed+uint64(i), limits))
+			if code := codeOfClass(res.Class); code != ExitOK && code != ExitInterrupted && f.shrink > 0 {
+				end := time.Now().Add(f.shrink)
+				res = scenarios.Shrink(res, func(p scenarios.Soak) (scenarios.SoakResult, bool) {
+					if ctx.Err() != nil || time.Now().After(end) {
+						return scenarios.SoakResult{}, false
+					}
+					return run(ctx, p), true
+				})
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			results = append(results, res)
+			if c := codeOfClass(res.Class); severity(c) > severity(worst) {
+				worst = c
+			}
+			if f.output == "text" {
+				fmt.Fprint(s.Out, soakText(res, time.Since(start)))
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	if context.Cause(ctx) == errSignal {
+		worst = ExitInterrupted
+	}
+	passed := 0
+	for _, r := range results {
+		if r.Class == scenarios.Passed {
+			passed++
+		}
+	}
+	if f.output == "json" {
+		enc := json.NewEncoder(s.Out)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(map[string]any{"results": results, "passed": passed, "failed": len(results) - passed, "exitCode": worst}); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(s.Out, "%d passed, %d failed\n", passed, len(results)-passed)
+	}
+	if worst != ExitOK {
+		return &exitError{worst, errors.New("")}
+	}
+	return nil
+}
+
+// soakText tells of one run.
+func soakText(r scenarios.SoakResult, took time.Duration) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s\n", r.Class, r.Plan)
+	fmt.Fprintf(&b, "  %v of virtual time in %.1f s: %d steps, %d faults, %d calls (digest %s)\n", r.Virtual.Round(time.Second), took.Seconds(), scenarios.Total(r.Steps), scenarios.Total(r.Faults), r.Calls, r.Digest)
+	for _, k := range slices.Sorted(maps.Keys(r.Faults)) {
+		fmt.Fprintf(&b, "    %6d %s\n", r.Faults[k], k)
+	}
+	if r.Class != scenarios.Passed {
+		fmt.Fprintf(&b, "  %s\n  replay: %s\n", strings.ReplaceAll(r.Reason, "\n", "\n  "), soakReplay(r.Soak))
+		if r.Ledger != "" {
+			fmt.Fprintf(&b, "  ledger: %s\n", r.Ledger)
+		}
+	}
+	return b.String()
+}
+
+// soakReplay is the command that runs it again.
+func soakReplay(s scenarios.Soak) string {
+	faults := strings.Join(s.Troubles, ",")
+	if faults == "" {
+		faults = "none"
+	}
+	return fmt.Sprintf("go run ./cmd/csilab soak --seed %d --backend %s --volumes %d --nodes %d --duration %v --faults %s --shrink 0",
+		s.Seed, s.Options.System(), s.Volumes, s.Options.Nodes, s.Duration, faults)
+}

@@ -1,0 +1,129 @@
+package scenarios_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/csilab/csilab/scenarios"
+	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/bubble"
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+// soak runs one in a bubble.
+func soak(t *testing.T, s scenarios.Soak) (res scenarios.SoakResult) {
+	t.Helper()
+	s.Options.Bubble = true
+	if err := bubble.In(t).Run(t.Context(), func(ctx context.Context) error {
+		res = s.Run(ctx, t.ArtifactDir())
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	return res
+}
+
+// Seeds decide topology, load and faults, and what they decide is survived.
+func TestSoak(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			s := scenarios.DrawSoak(seed, scenarios.SoakLimits{Volumes: 9, Nodes: 3, Duration: time.Hour})
+			res := soak(t, s)
+			if res.Class != scenarios.Passed {
+				t.Errorf("%s: %s: %s\nledger: %s", res.Plan, res.Class, res.Reason, res.Ledger)
+			}
+			if scenarios.Total(res.Steps) < 20 || len(s.Troubles) > 3 && scenarios.Total(res.Faults) == 0 {
+				t.Errorf("%s: steps %v, faults %v", res.Plan, res.Steps, res.Faults)
+			}
+			t.Logf("%s: %v, steps %v, faults %v, %d calls", res.Plan, res.Virtual, res.Steps, res.Faults, res.Calls)
+		})
+	}
+}
+
+// The same seed is the same run, call by call and to the nanosecond.
+func TestSoakAgain(t *testing.T) {
+	for _, seed := range []uint64{3, 5} {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			s := scenarios.DrawSoak(seed, scenarios.SoakLimits{Volumes: 9, Nodes: 3, Duration: time.Hour})
+			a, b := soak(t, s), soak(t, s)
+			if a.Digest != b.Digest || a.Calls != b.Calls || a.Virtual != b.Virtual {
+				t.Errorf("%s: %d calls, digest %s; again: %d calls, digest %s", a.Plan, a.Calls, a.Digest, b.Calls, b.Digest)
+			}
+		})
+	}
+}
+
+// A soak tells a driver that lies.
+func TestSoakMutant(t *testing.T) {
+	s := scenarios.DrawSoak(3, scenarios.SoakLimits{System: sim.Options{Backend: sim.VSphere}, Volumes: 9, Nodes: 3, Duration: time.Hour, Troubles: []string{}})
+	s.Mutate = func(l *sim.Lab) {
+		l.Inject(fault.Rule{Name: "one detach lies", Hop: ledger.CSI, Op: "ControllerUnpublishVolume", Nth: 5, Do: fault.Skip()})
+	}
+	if res := soak(t, s); res.Class != scenarios.Invariant {
+		t.Errorf("%s: %s", res.Class, res.Reason)
+	}
+}
+
+// A limit on one thing changes nothing else that the seed decides.
+func TestDrawSoak(t *testing.T) {
+	a := scenarios.DrawSoak(7, scenarios.SoakLimits{})
+	b := scenarios.DrawSoak(7, scenarios.SoakLimits{Volumes: 5})
+	b.Volumes = a.Volumes
+	if a.String() != b.String() || a.String() == scenarios.DrawSoak(8, scenarios.SoakLimits{}).String() {
+		t.Errorf("%s\n%s", a, b)
+	}
+	for seed := range uint64(50) {
+		s := scenarios.DrawSoak(seed, scenarios.SoakLimits{System: sim.Options{Backend: sim.VSphere}})
+		for _, name := range s.Troubles {
+			if !slices.Contains(scenarios.Troubles(sim.VSphere), name) {
+				t.Errorf("%s has %s", s, name)
+			}
+		}
+	}
+}
+
+// What fails is shown as small as it fails.
+func TestShrink(t *testing.T) {
+	s := scenarios.DrawSoak(7, scenarios.SoakLimits{Volumes: 100, Nodes: 20, Duration: 24 * time.Hour, Troubles: []string{"a", "b", "c", "d", "e", "f"}})
+	failed := scenarios.SoakResult{Soak: s, Class: scenarios.Invariant}
+	runs := 0
+	small := scenarios.Shrink(failed, func(s scenarios.Soak) (scenarios.SoakResult, bool) {
+		runs++
+		res := scenarios.SoakResult{Soak: s, Class: scenarios.Passed}
+		switch {
+		case s.Duration < time.Hour:
+			res.Class = scenarios.NoConverge // another failure is not this one
+		case s.Volumes >= 7 && slices.Contains(s.Troubles, "c") && slices.Contains(s.Troubles, "e"):
+			res.Class = scenarios.Invariant
+		}
+		return res, true
+	}).Soak
+	if small.Volumes > 13 || small.Options.Nodes != 2 || small.Duration > 2*time.Hour || !slices.Equal(small.Troubles, []string{"c", "e"}) || runs > 100 {
+		t.Errorf("%s after %d runs", small, runs)
+	}
+	if got := scenarios.Shrink(failed, func(scenarios.Soak) (scenarios.SoakResult, bool) { return scenarios.SoakResult{}, false }); got.Soak.String() != s.String() {
+		t.Errorf("%s", got.Soak)
+	}
+}
+
+// BenchmarkSoak is two virtual hours of 60 volumes on 20 nodes.
+func BenchmarkSoak(b *testing.B) {
+	for b.Loop() {
+		s := scenarios.DrawSoak(2, scenarios.SoakLimits{System: sim.Options{Backend: sim.VSphere}, Volumes: 60, Nodes: 20, Duration: 2 * time.Hour})
+		s.Options.Bubble = true
+		if err := bubble.Program().Run(b.Context(), func(ctx context.Context) error {
+			if res := s.Run(ctx, ""); res.Class != scenarios.Passed {
+				b.Errorf("%s: %s", res.Plan, res.Reason)
+			}
+			return nil
+		}); err != nil {
+			b.Error(err)
+		}
+	}
+}
