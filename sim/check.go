@@ -35,17 +35,22 @@ func broken(vs []invariant.Violation) error {
 // Broken looks at the invariants that hold at any moment, without waiting. It
 // is nil, or an *InvariantError.
 func (l *Lab) Broken(ctx context.Context) error {
-	return broken(invariant.Check(l.World(ctx, false)))
+	w := l.World(ctx, false)
+	vs := invariant.Check(w, l.Ledger)
+	if len(vs) > 0 {
+		l.saw("broken", w, vs)
+	}
+	return broken(vs)
 }
 
 // Check requires that all invariants hold once the lab is quiet: what is on
 // its way gets time to arrive. Those that hold at any moment fail at once.
-func (l *Lab) Check(ctx context.Context) error { return l.settle(ctx, nil) }
+func (l *Lab) Check(ctx context.Context) error { return l.settle(ctx, "check", nil) }
 
 // Empty requires that nothing is left of what the scenario made: no volume,
 // snapshot, attachment, disk, mount or directory, and that the invariants hold.
 func (l *Lab) Empty(ctx context.Context) error {
-	return l.settle(ctx, func(w *invariant.World) (left []string) {
+	return l.settle(ctx, "empty", func(w *invariant.World) (left []string) {
 		for _, v := range w.Volumes {
 			if !v.Unmanaged && !v.Retained {
 				left = append(left, "volume "+v.Name)
@@ -87,12 +92,7 @@ func (l *Lab) Empty(ctx context.Context) error {
 
 func (l *Lab) fenced(node string) bool {
 	n := l.node(node)
-	if n == nil {
-		return true
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.off || n.forgotten
+	return n == nil || n.fenced()
 }
 
 // leftDirs lists staging directories that are still there.
@@ -114,29 +114,39 @@ func (n *Node) leftDirs() (left []string) {
 	return left
 }
 
-// settle looks until the quiet invariants hold and left gives nothing.
-func (l *Lab) settle(ctx context.Context, left func(*invariant.World) []string) error {
+// settle looks until the quiet invariants hold and left gives nothing. why says
+// who asks.
+func (l *Lab) settle(ctx context.Context, why string, left func(*invariant.World) []string) error {
 	ctx, cancel := within(ctx, l.settleTime())
 	defer cancel()
+	what := "left behind"
+	if why == "converge" {
+		what = "not settled"
+	}
 	var last error // of a whole look
+	var seen *invariant.World
 	for {
 		if err := l.Broken(ctx); err != nil {
 			return err
 		}
 		w := l.World(ctx, true)
 		if ctx.Err() == nil {
-			last = broken(invariant.Check(w))
+			seen = w
+			last = broken(invariant.Check(w, l.Ledger))
 			if last == nil && left != nil {
 				if rest := left(w); len(rest) > 0 {
-					last = fmt.Errorf("left behind: %s", strings.Join(rest, "; "))
+					last = fmt.Errorf("%s: %s", what, strings.Join(rest, "; "))
 				}
 			}
 			if last == nil {
+				l.saw(why, w, nil)
 				return nil
 			}
+			l.stillSick(last)
 		}
 		if werr := l.pause(ctx); werr != nil {
-			if _, ok := last.(*InvariantError); ok {
+			if ie, ok := last.(*InvariantError); ok {
+				l.saw(why, seen, ie.Violations)
 				return last // quiet for long, and still broken
 			}
 			if last == nil {

@@ -152,6 +152,11 @@ func (l *Lab) Starts(name string) int {
 
 // Crash kills a component; it is restarted from durable state only.
 func (l *Lab) Crash(name string) {
+	l.byHand(name)
+	l.crash(name)
+}
+
+func (l *Lab) crash(name string) {
 	l.mu.Lock()
 	c := l.components[name]
 	l.mu.Unlock()

@@ -238,7 +238,11 @@ func (l *Lab) readBack(ctx context.Context) (out []invariant.Read) {
 					file = base + sub
 				}
 				got, err := n.readPod(ctx, p, file, len(want))
-				out = append(out, invariant.Read{VolumeID: pl.volumeID, Where: "pod " + store.Key(p), What: file, Want: digest(want), Got: digest(got), Err: err})
+				r := invariant.Read{VolumeID: pl.volumeID, Where: "pod " + store.Key(p), What: file, Want: digest(want), Got: digest(got)}
+				if err != nil {
+					r.Err = err.Error()
+				}
+				out = append(out, r)
 			}
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/csilab/csilab/sim/host"
 	"github.com/csilab/csilab/sim/invariant"
 	"github.com/csilab/csilab/sim/kube/store"
+	"github.com/csilab/csilab/sim/ledger"
 	"github.com/csilab/csilab/sim/san"
 )
 
@@ -33,11 +34,12 @@ type hpe struct {
 	// cspAddr stays the same over restarts of the provider, as a Service's does.
 	cspAddr string
 
-	mu       sync.Mutex
-	first    net.Listener // for the first life of the provider
-	provider *csp.Server  // nil while it is down
-	password string
-	byHand   map[string]string // id of a volume that an administrator made, by its virtual volume
+	mu        sync.Mutex
+	first     net.Listener // for the first life of the provider
+	provider  *csp.Server  // nil while it is down
+	password  string
+	rotations int               // of the password
+	byHand    map[string]string // id of a volume that an administrator made, by its virtual volume
 }
 
 var _ backend = (*hpe)(nil)
@@ -241,6 +243,32 @@ func (b *hpe) volumes() (out []volume) {
 	return out
 }
 
+// sides are the virtual volumes that a volume has, as array and name: on a pair
+// there are two.
+func (b *hpe) sides(id string) (out []string) {
+	records := b.records()
+	for _, a := range b.san.Arrays() {
+		for _, v := range append(a.Volumes(), a.Snapshots()...) {
+			known, _ := b.known(v)
+			if !isSnapshot(v) && (known == id || records[v.WWN] == id) {
+				out = append(out, a.Name()+"/"+v.Name)
+			}
+		}
+	}
+	return out
+}
+
+func (b *hpe) hasSide(side string) bool {
+	for _, a := range b.san.Arrays() {
+		for _, v := range append(a.Volumes(), a.Snapshots()...) {
+			if a.Name()+"/"+v.Name == side {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (b *hpe) snapshots() (out []snapshot) {
 	for _, a := range b.san.Arrays() {
 		all := append(a.Volumes(), a.Snapshots()...)
@@ -322,20 +350,44 @@ func (b *hpe) content(n *Node, serial string) (id string, img disk.Image, ok boo
 	return "", nil, false
 }
 
-// leaks: a host that nothing is exported to has no use, and each life of the
-// storage provider may have a few sessions that idle out.
+// leaks: a host that nothing is exported to has no use, an export to a host that
+// is no node serves nobody, and each life of the storage provider may have a few
+// sessions with each password that idle out. A session whose login's answer was
+// lost is nobody's.
 func (b *hpe) leaks() (out []string) {
+	b.mu.Lock()
+	may := sessionsOfProvider * (max(1, b.l.Starts("csp")) + b.rotations)
+	b.mu.Unlock()
 	for _, a := range b.san.Arrays() {
+		if n := a.Sessions(); n > may {
+			lost := b.l.Ledger.Count(ledger.OnHop(ledger.WSAPI, "POST /credentials"), ledger.Ended(ledger.MaybeApplied))
+			if n > may+lost {
+				out = append(out, fmt.Sprintf("%s has %d sessions, the storage provider keeps %d at most", a.Name(), n, may))
+			}
+		}
 		a.Look(func(core *array.Array) {
 			for _, h := range core.Hosts() {
 				if len(core.VLUNsTo(h.Name)) == 0 {
 					out = append(out, fmt.Sprintf("%s: host %s has no export", a.Name(), h.Name))
 				}
 			}
+			for _, x := range core.VLUNs() {
+				if strings.HasPrefix(x.Host, "set:") {
+					continue // an administrator's
+				}
+				h, err := core.Host(x.Host)
+				if err != nil || b.nodeOf(h) == "" {
+					out = append(out, fmt.Sprintf("%s: volume %s is exported to host %s, which is no node", a.Name(), x.Volume, x.Host))
+				}
+			}
 		})
 	}
 	return out
 }
+
+// sessionsOfProvider is how many sessions the storage provider has with an array
+// for a user (sim/csp/wsapi.Config.Sessions).
+const sessionsOfProvider = 4
 
 // maxVV is how long a virtual volume's name may be.
 const maxVV = 31
@@ -410,6 +462,7 @@ func (b *hpe) killSessions() {
 func (b *hpe) rotatePassword(_ context.Context, password string) error {
 	b.mu.Lock()
 	b.password = password
+	b.rotations++
 	b.mu.Unlock()
 	for _, a := range b.san.Arrays() {
 		if err := a.SetPassword(san.DefaultUser, password); err != nil {

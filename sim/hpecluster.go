@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csilab/csilab/driver/hpe/kube"
+	"github.com/csilab/csilab/driver/trace"
+	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/kube/hpev1"
 	"github.com/csilab/csilab/sim/kube/store"
 )
@@ -48,8 +50,14 @@ func (k cluster) NodeInfos(ctx context.Context) (out []kube.NodeInfo, err error)
 	return out, ctx.Err()
 }
 
+// causedBy gives a write the call of CSI that it is made for as its cause.
+func causedBy(ctx context.Context) context.Context {
+	return fault.WithCause(ctx, fault.CauseFrom(trace.Parent(ctx)))
+}
+
 // PutNodeInfo implements kube.Cluster.
 func (k cluster) PutNodeInfo(ctx context.Context, n kube.NodeInfo) error {
+	ctx = causedBy(ctx)
 	spec := hpev1.NodeInfoSpec{UUID: n.UUID, IQNs: n.IQNs, Networks: n.Networks, WWPNs: n.WWPNs, NQNs: n.NQNs}
 	for {
 		_, err := store.Modify(ctx, k.c, "", n.Name, func(o *hpev1.HPENodeInfo) error { o.Spec = spec; return nil })
@@ -65,7 +73,7 @@ func (k cluster) PutNodeInfo(ctx context.Context, n kube.NodeInfo) error {
 
 // DeleteNodeInfo implements kube.Cluster.
 func (k cluster) DeleteNodeInfo(ctx context.Context, name string) error {
-	err := k.c.Delete(ctx, &hpev1.HPENodeInfo{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	err := k.c.Delete(causedBy(ctx), &hpev1.HPENodeInfo{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -91,11 +91,14 @@ func (l *Lab) supportsGrow(fstype string) error {
 	if fstype == "" {
 		fstype = "ext4" // what provisioner and driver default to
 	}
-	h := l.nodes[0].host
-	if err := h.Supports(fstype); err != nil {
+	return l.supportsGrowOn(l.nodes[0], fstype)
+}
+
+func (l *Lab) supportsGrowOn(n *Node, fstype string) error {
+	if err := n.host.Supports(fstype); err != nil {
 		return err
 	}
-	return h.Supports("grow-online:" + fstype)
+	return n.host.Supports("grow-online:" + fstype)
 }
 
 // CanGrowOnline says whether the nodes can grow the filesystem of a claim's

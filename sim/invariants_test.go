@@ -16,13 +16,17 @@ import (
 	"github.com/vmware/govmomi/session"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/soap"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/kube/attachdetach"
+	"github.com/csilab/csilab/sim/kube/store"
 	"github.com/csilab/csilab/sim/ledger"
 	"github.com/csilab/csilab/sim/simtest"
 )
@@ -102,6 +106,40 @@ func TestBrokenLabs(t *testing.T) {
 			lab.Inject(fault.Rule{Name: "delete lies", Hop: ledger.CSI, Op: "DeleteVolume", Do: fault.Skip()})
 			must(t, lab.DeletePod(ctx, "app"))
 			_ = lab.DeletePVC(ctx, "data")
+		}},
+		{"a node's status that has lost what is mounted", "I6", false, func(ctx context.Context, t *testing.T, lab *sim.Lab) {
+			must(t, lab.StopKubelet("node-1"))
+			must(t, lab.ForceDeletePod(ctx, "app"))
+			_, err := store.ModifyStatus(ctx, lab.Client(), "", "node-1", func(n *corev1.Node) error { n.Status.VolumesInUse = nil; return nil })
+			must(t, err)
+			_ = lab.Detached(ctx, lab.PVName("data")) // ends with the alarm
+		}},
+		{"a disk that comes back after its detach", "I6", false, func(ctx context.Context, t *testing.T, lab *sim.Lab) {
+			pv, err := lab.Volume(lab.PVName("data"))
+			must(t, err)
+			a, err := store.Get[storagev1.VolumeAttachment](lab.Client(), "", attachdetach.AttachmentName(pv.Spec.CSI.VolumeHandle, lab.DriverName(), "node-1"))
+			must(t, err)
+			lab.Inject(fault.Rule{Name: "plugged in again", Hop: ledger.CSI, Op: "ControllerUnpublishVolume", Phase: fault.After, Do: fault.Func("plug", func(ctx context.Context, _ fault.Call) error {
+				s := disk.NewMemory()
+				must(t, s.Create("same", 64<<20))
+				img, err := s.Open("same")
+				must(t, err)
+				return lab.Host("node-1").AttachDisk(ctx, a.Status.AttachmentMetadata["diskUUID"], img)
+			})})
+			_ = lab.DeletePod(ctx, "app")
+			_ = lab.Detached(ctx, lab.PVName("data"))
+		}},
+		{"a claim that says more than there is", "I9", true, func(ctx context.Context, t *testing.T, lab *sim.Lab) {
+			_, err := store.ModifyStatus(ctx, lab.Client(), sim.Namespace, "data", func(c *corev1.PersistentVolumeClaim) error {
+				c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("65Mi")}
+				return nil
+			})
+			must(t, err)
+		}},
+		{"a filesystem that is not grown", "I9", true, func(ctx context.Context, t *testing.T, lab *sim.Lab) {
+			lab.Inject(fault.Rule{Name: "expansion lies", Hop: ledger.CSI, Op: "NodeExpandVolume", Do: fault.Skip()})
+			must(t, lab.Expand(ctx, "data", "128Mi"))
+			must(t, lab.Expanded(ctx, "data", "128Mi"))
 		}},
 		{"other content", "I8", true, func(ctx context.Context, t *testing.T, lab *sim.Lab) {
 			must(t, lab.Host("node-1").WriteAt(podPath(lab, "app", "data")+"/a", 0, []byte("W"), true))

@@ -392,6 +392,7 @@ func (l *Lab) PowerOff(_ context.Context, node string) error {
 // PowerOn boots a node again.
 func (l *Lab) PowerOn(_ context.Context, node string) error {
 	n := l.node(node)
+	l.byHand(node)
 	if err := l.backend.powerOn(n); err != nil {
 		return err
 	}

@@ -16,15 +16,73 @@ type observations struct {
 	mu       sync.Mutex
 	formats  []invariant.Format
 	promises []invariant.Promise
+	detaches []invariant.Detach
+
+	detaching map[uint64]detaching // by the call that has begun
+	deletes   map[uint64][]string  // DeleteVolume calls that have begun: the volume's sides on arrays
+	forced    map[string]uint64    // by VolumeAttachment: the call that deleted it by force
+	cut       map[onNode]bool      // detached by force, and not attached again
+}
+
+// into copies the observations into a world.
+func (s *observations) into(w *invariant.World) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Formats, w.Promises, w.Detaches = slices.Clone(s.formats), slices.Clone(s.promises), slices.Clone(s.detaches)
 }
 
 // observe sees every call that is about to happen: an mkfs is noted with what
-// its device holds at that moment.
-func (l *Lab) observe(c fault.Call) {
-	tool, ok := strings.CutPrefix(c.Op, "exec mkfs.")
-	if !ok || c.Hop != ledger.Host {
+// its device holds at that moment, a detach with where the volume is mounted.
+func (l *Lab) observe(seq uint64, c fault.Call) {
+	switch {
+	case l.backend == nil:
+	case c.Hop == ledger.Host && strings.HasPrefix(c.Op, "exec mkfs."):
+		l.formatting(c)
+	case c.Hop == ledger.Kube && c.Op == "delete volumeattachments":
+		l.releasing(seq, c)
+	case c.Hop == ledger.CSI && c.Op == "ControllerUnpublishVolume", l.isDetach(c):
+		l.detach(seq, c)
+	case c.Hop == ledger.CSI && c.Op == "DeleteVolume":
+		l.deleting(seq, c)
+	}
+}
+
+// deleting notes where a volume is that is to be deleted: of one on a pair of
+// arrays, only one side may know whose it is.
+func (l *Lab) deleting(seq uint64, c fault.Call) {
+	b, ok := l.backend.(*hpe)
+	if !ok {
 		return
 	}
+	sides := b.sides(c.Volume)
+	l.seen.mu.Lock()
+	defer l.seen.mu.Unlock()
+	if l.seen.deletes == nil {
+		l.seen.deletes = map[uint64][]string{}
+	}
+	l.seen.deletes[seq] = sides
+}
+
+// leftSides are the sides of a volume that are there after its deletion.
+func (l *Lab) leftSides(seq uint64) string {
+	l.seen.mu.Lock()
+	sides := l.seen.deletes[seq]
+	delete(l.seen.deletes, seq)
+	l.seen.mu.Unlock()
+	b, ok := l.backend.(*hpe)
+	if !ok {
+		return ""
+	}
+	for _, s := range sides {
+		if b.hasSide(s) {
+			return "virtual volume " + s + " is still there"
+		}
+	}
+	return ""
+}
+
+func (l *Lab) formatting(c fault.Call) {
+	tool := strings.TrimPrefix(c.Op, "exec mkfs.")
 	n := l.node(c.Node)
 	if n == nil {
 		return
@@ -61,10 +119,26 @@ func (l *Lab) holdsData(n *Node, serial string) bool {
 	return len(l.data.volumes[id]) > 0
 }
 
+// ended sees every call that ended, before its caller hears of it.
+func (l *Lab) ended(e ledger.Entry) {
+	if l.backend == nil {
+		return
+	}
+	l.detached(e)
+	l.promised(e)
+}
+
 // promised looks at the backend at the moment when a call says that something
-// is gone, before its caller hears of it.
+// is gone.
 func (l *Lab) promised(e ledger.Entry) {
-	if e.Hop != ledger.CSI || e.Outcome != ledger.OK || l.backend == nil {
+	if e.Hop != ledger.CSI {
+		return
+	}
+	left := ""
+	if e.Op == "DeleteVolume" {
+		left = l.leftSides(e.Seq)
+	}
+	if e.Outcome != ledger.OK {
 		return
 	}
 	p := invariant.Promise{Call: e.Op}
@@ -78,7 +152,7 @@ func (l *Lab) promised(e ledger.Entry) {
 			}
 		}
 	case "DeleteVolume":
-		p.Subject = e.Volume
+		p.Subject, p.StillThere = e.Volume, left
 		for _, v := range l.backend.volumes() {
 			if v.id == e.Volume {
 				p.StillThere = "the volume is still there"

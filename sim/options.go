@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -65,6 +66,10 @@ type Options struct {
 	// Settle bounds how long Check and Empty wait for quiet; 0 means 45 s, with
 	// real timers 15 min.
 	Settle time.Duration
+	// MaxCalls bounds how many calls the ledger keeps; 0 keeps all. The oldest go
+	// to Spill as JSON lines, or are dropped where that is nil.
+	MaxCalls int
+	Spill    io.Writer
 	// StateRoot is where labs keep their files; "" means a directory below
 	// os.TempDir.
 	StateRoot string
@@ -143,6 +148,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("Options.Timers is %q, allowed are real, fast", o.Timers)
 	case o.MaxVolumesPerNode < 0 || o.MaxVolumesPerNode > 255:
 		return fmt.Errorf("Options.MaxVolumesPerNode is %d, allowed are 0 to 255", o.MaxVolumesPerNode)
+	case o.MaxCalls < 0:
+		return fmt.Errorf("Options.MaxCalls is %d, allowed are 0 and more", o.MaxCalls)
 	case o.FreeSlots < 0:
 		return fmt.Errorf("Options.FreeSlots is %d, allowed are 0 and more", o.FreeSlots)
 	}

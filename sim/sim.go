@@ -23,6 +23,7 @@ import (
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/driver/record"
 	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/evidence"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/host"
 	"github.com/csilab/csilab/sim/kube/sidecars"
@@ -64,6 +65,8 @@ type Lab struct {
 	components map[string]*component
 	notes      []string
 	retained   []string
+	healing    *healing
+	judged     []evidence.World
 	closed     bool
 }
 
@@ -109,8 +112,11 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	l.in = &fault.Interceptor{Ledger: l.Ledger, Plan: l.Plan, OnCrash: l.Crash, Observe: l.observe, Classify: classify}
-	l.Ledger.Subscribe(l.promised)
+	l.in = &fault.Interceptor{Ledger: l.Ledger, Plan: l.Plan, OnCrash: l.crash, Observe: l.observe, Infer: l.cause, Classify: classify}
+	if o.MaxCalls > 0 {
+		l.Ledger.Limit(o.MaxCalls, l.spill())
+	}
+	l.Ledger.Subscribe(l.ended)
 	var store0 disk.Store
 	switch {
 	case o.Bubble:
@@ -199,7 +205,10 @@ func (l *Lab) Notes() []string {
 }
 
 // Inject arms a fault rule.
-func (l *Lab) Inject(r fault.Rule) *fault.Armed { return l.Plan.Arm(r) }
+func (l *Lab) Inject(r fault.Rule) *fault.Armed {
+	l.sick()
+	return l.Plan.Arm(r)
+}
 
 // Disarm takes a rule out.
 func (l *Lab) Disarm(a *fault.Armed) { l.Plan.Disarm(a) }
@@ -214,18 +223,6 @@ func (l *Lab) Unfired() error {
 		return nil
 	}
 	return fmt.Errorf("fault rules that never fired: %s", strings.Join(names, "; "))
-}
-
-// WriteLedger writes the ledger as JSON lines into dir and returns the file.
-func (l *Lab) WriteLedger(dir, name string) (string, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	f, err := os.Create(filepath.Join(dir, strings.NewReplacer("/", "_", " ", "_").Replace(name)+".ledger.jsonl"))
-	if err != nil {
-		return "", err
-	}
-	return f.Name(), errors.Join(l.Ledger.WriteJSON(f), f.Close())
 }
 
 // Close ends the lab and leaves nothing behind. It may be called more than once.

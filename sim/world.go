@@ -15,9 +15,10 @@ import (
 	"github.com/csilab/csilab/sim/kube/store"
 )
 
-// World is the lab from all sides, now.
+// World is the lab from all sides, now. What only a quiet lab must have right
+// (sizes, what is read back) is looked at where quiet says so.
 func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
-	w := &invariant.World{Quiet: quiet}
+	w := &invariant.World{Quiet: quiet, Unit: l.facts().unit}
 	byPath := map[string]string{} // staging path -> volume id
 	pvVolume := map[string]string{}
 	for _, pv := range store.List[corev1.PersistentVolume](l.user, "") {
@@ -27,8 +28,17 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 		id := pv.Spec.CSI.VolumeHandle
 		pvVolume[pv.Name] = id
 		byPath[fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", kubeletRoot, l.DriverName(), sha256.Sum256([]byte(id)))] = id
+		size := pv.Spec.Capacity[corev1.ResourceStorage]
 		w.PVs = append(w.PVs, invariant.PV{Name: pv.Name, VolumeID: id,
-			MultiWriter: slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany)})
+			MultiWriter: slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany),
+			Bytes:       size.Value(), Static: pv.Annotations["pv.kubernetes.io/provisioned-by"] == ""})
+	}
+	for _, c := range store.List[corev1.PersistentVolumeClaim](l.user, "") {
+		if pvVolume[c.Spec.VolumeName] == "" || c.Status.Phase != corev1.ClaimBound {
+			continue
+		}
+		size := c.Status.Capacity[corev1.ResourceStorage]
+		w.Claims = append(w.Claims, invariant.Claim{Key: store.Key(c), PV: c.Spec.VolumeName, Bytes: size.Value(), Growing: growing(c)})
 	}
 	for _, c := range store.List[snapshotv1.VolumeSnapshotContent](l.user, "") {
 		if c.Status != nil && c.Status.SnapshotHandle != nil {
@@ -59,38 +69,49 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 		w.Pods = append(w.Pods, pod)
 	}
 	for _, v := range l.backend.volumes() {
-		w.Volumes = append(w.Volumes, invariant.Volume{ID: v.id, Name: v.name, Unmanaged: !v.ours, Retained: l.isRetained(v.id)})
+		w.Volumes = append(w.Volumes, invariant.Volume{ID: v.id, Name: v.name, Unmanaged: !v.ours, Retained: l.isRetained(v.id), Bytes: v.bytes})
 	}
 	for _, s := range l.backend.snapshots() {
 		w.Snapshots = append(w.Snapshots, invariant.Snapshot{ID: s.id, VolumeID: s.volume, Unmanaged: !s.ours, Retained: l.isRetained(s.id)})
 	}
 	w.Exports = l.backend.exports()
 	for _, n := range l.nodes {
-		n.mu.Lock()
-		node := invariant.Node{Name: n.Name, Fenced: n.off || n.forgotten}
-		n.mu.Unlock()
+		node := invariant.Node{Name: n.Name, Fenced: n.fenced()}
 		if !node.Fenced {
-			n.look(&node, byPath, pvVolume)
+			n.look(&node, byPath, pvVolume, quiet)
 		}
 		w.Nodes = append(w.Nodes, node)
 	}
-	l.seen.mu.Lock()
-	w.Formats, w.Promises = slices.Clone(l.seen.formats), slices.Clone(l.seen.promises)
-	l.seen.mu.Unlock()
+	l.seen.into(w)
 	w.Leaks = l.backend.leaks()
 	if quiet {
 		w.Reads = l.readBack(ctx)
 	}
+	w.Healing = l.healed()
 	return w
 }
 
-// look reads disks, mounts and directories of a node.
-func (n *Node) look(node *invariant.Node, byPath, pvVolume map[string]string) {
+// growing is the condition of a claim that says that its size changes.
+func growing(c *corev1.PersistentVolumeClaim) string {
+	for _, x := range c.Status.Conditions {
+		switch x.Type {
+		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
+			corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
+			if x.Status == corev1.ConditionTrue {
+				return string(x.Type)
+			}
+		}
+	}
+	return ""
+}
+
+// look reads disks, mounts and directories of a node, and their sizes.
+func (n *Node) look(node *invariant.Node, byPath, pvVolume map[string]string, sizes bool) {
 	node.Disks = n.host.Disks()
 	serial := n.serials()
 	ms, _ := n.host.Mounter().List()
 	for _, m := range ms {
-		im := invariant.Mount{Path: m.Path, Serial: serial(m.Device), ReadOnly: slices.Contains(m.Opts, "ro")}
+		im := invariant.Mount{Path: m.Path, Serial: serial(m.Device), ReadOnly: slices.Contains(m.Opts, "ro"), FSType: m.Type}
 		im.VolumeID, im.Staging = byPath[m.Path], byPath[m.Path] != ""
 		if rest, ok := strings.CutPrefix(m.Path, kubeletRoot+"/pods/"); ok {
 			// pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
@@ -101,7 +122,22 @@ func (n *Node) look(node *invariant.Node, byPath, pvVolume map[string]string) {
 		if im.Serial == "" {
 			im.VolumeID = "" // a bind mount of a device node: its device is the root's
 		}
+		im.Cut = im.VolumeID != "" && n.lab.seen.isCut(n.Name, im.VolumeID)
+		if sizes && im.Staging && im.VolumeID != "" {
+			if u, err := n.host.Statfs(m.Path); err == nil {
+				im.FSBytes = u.TotalBytes
+			}
+			if err := n.lab.supportsGrowOn(n, m.Type); err != nil {
+				if node.CantGrow == nil {
+					node.CantGrow = map[string]string{}
+				}
+				node.CantGrow[m.Type] = err.Error()
+			}
+		}
 		node.Mounts = append(node.Mounts, im)
+	}
+	if sizes {
+		node.Sizes = n.sizes(node.Disks)
 	}
 	es, _ := n.host.ReadDir(kubeletRoot + "/pods")
 	for _, e := range es {
@@ -126,3 +162,17 @@ func (l *Lab) isRetained(id string) bool {
 	defer l.mu.Unlock()
 	return slices.Contains(l.retained, id)
 }
+
+// sizes are what the devices of disks show, in bytes, by serial.
+func (n *Node) sizes(disks []string) map[string]int64 {
+	out := map[string]int64{}
+	for _, d := range disks {
+		if b, err := n.host.DeviceSize(byID(d)); err == nil {
+			out[d] = b
+		}
+	}
+	return out
+}
+
+// byID is the path by which a node finds a disk.
+func byID(serial string) string { return "/dev/disk/by-id/wwn-0x" + serial }

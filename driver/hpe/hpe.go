@@ -13,6 +13,7 @@ import (
 	"github.com/csilab/csilab/driver/hpe/csp"
 	"github.com/csilab/csilab/driver/hpe/kube"
 	"github.com/csilab/csilab/driver/record"
+	"github.com/csilab/csilab/driver/trace"
 )
 
 // Limits of a volume. Source: WSAPI developer's guide, sizeMiB; larger systems
@@ -113,7 +114,7 @@ func New(opt Options) (*Backend, error) {
 		rt, b.close = t, t.CloseIdleConnections
 	}
 	b.providers = newProviders(func(a csp.Account) *csp.Client {
-		return csp.New(csp.Config{Account: a, Transport: rt, Timeout: opt.Config.Timeout, Retries: opt.Config.Retries, Pause: opt.Config.Pause})
+		return csp.New(csp.Config{Account: a, Transport: trace.Transport(rt), Timeout: opt.Config.Timeout, Retries: opt.Config.Retries, Pause: opt.Config.Pause})
 	})
 	return b, nil
 }

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/csilab/csilab/driver/trace"
 )
 
 // ErrStuck: calls did not end within the time to stop.
@@ -69,7 +71,7 @@ func New(cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("server: %w", err)
 		}
 	}
-	s.grpc = grpc.NewServer(grpc.ChainUnaryInterceptor(s.observe, s.recover), grpc.WaitForHandlers(true))
+	s.grpc = grpc.NewServer(grpc.ChainUnaryInterceptor(trace.Serve, s.observe, s.recover), grpc.WaitForHandlers(true))
 	return s, nil
 }
 

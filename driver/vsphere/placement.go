@@ -204,6 +204,7 @@ func (b *Backend) policy(ctx context.Context, name string, stores []datastore) (
 			if pc, err = pbm.NewClient(ctx, s.vim); err != nil {
 				return err
 			}
+			traced(pc.Client)
 			s.mu.Lock()
 			s.policies = pc
 			s.mu.Unlock()

@@ -26,6 +26,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/driver/controller"
+	"github.com/csilab/csilab/driver/trace"
 )
 
 // session is one login and everything that lives and dies with it. It is
@@ -75,7 +76,8 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 		a = &loginAttempt{done: make(chan struct{})}
 		b.pending = a
 		c := b.config
-		b.wg.Go(func() { b.login(a, c) })
+		parent := trace.Parent(ctx)
+		b.wg.Go(func() { b.login(a, c, parent) })
 	}
 	b.mu.Unlock()
 	select {
@@ -86,8 +88,9 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 	}
 }
 
-func (b *Backend) login(a *loginAttempt, c Config) {
-	ctx, cancel := context.WithTimeout(b.life, 2*b.opt.CallTimeout)
+// login logs in; parent is the trace context of the call that asked first.
+func (b *Backend) login(a *loginAttempt, c Config, parent string) {
+	ctx, cancel := context.WithTimeout(trace.With(b.life, parent), 2*b.opt.CallTimeout)
 	defer cancel()
 	a.s, a.err = b.open(ctx, c)
 	b.mu.Lock()
@@ -173,6 +176,7 @@ func (b *Backend) open(ctx context.Context, c Config) (*session, error) {
 	if err := b.secure(sc.DefaultTransport(), v); err != nil {
 		return nil, err
 	}
+	traced(sc)
 	vc, err := vim25.NewClient(ctx, sc)
 	if err != nil {
 		sc.CloseIdleConnections()
@@ -184,14 +188,21 @@ func (b *Backend) open(ctx context.Context, c Config) (*session, error) {
 		return nil, wire(err)
 	}
 	// Made after the login: a service client copies the session's cookie.
-	cc := sc.NewServiceClient(cns.Path, cns.Namespace)
+	cc := traced(sc.NewServiceClient(cns.Path, cns.Namespace))
 	if cc.Version, err = serviceVersion(ctx, cc); err != nil {
 		b.log.Info("vSAN API version", "error", err, "taken", vc.ServiceContent.About.ApiVersion)
 		cc.Version = vc.ServiceContent.About.ApiVersion
 	}
-	tc := cc.NewServiceClient(vim25.Path, cns.Namespace)
+	tc := traced(cc.NewServiceClient(vim25.Path, cns.Namespace))
 	tc.Version = cc.Version
 	return &session{vim: vc, cns: cc, tasks: tc, user: user}, nil
+}
+
+// traced makes a client's requests carry the trace context of the call that they
+// are made for. Each service client begins with the plain transport.
+func traced(c *soap.Client) *soap.Client {
+	c.Transport = trace.Transport(c.Transport)
+	return c
 }
 
 // serviceVersion reads what the endpoint calls its newest version. A vCenter

@@ -85,6 +85,7 @@ func (b *Backend) tagged(ctx context.Context, s *session, cats []Category) (map[
 	s.mu.Unlock()
 	if rc == nil {
 		rc = rest.NewClient(s.vim)
+		traced(rc.Client)
 		if err := rc.Login(ctx, s.user); err != nil {
 			return nil, restError(err)
 		}

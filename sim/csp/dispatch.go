@@ -242,7 +242,7 @@ func (s *Server) enter(c *call, what, id string) (leave func(), err error) {
 // describe derives the ledger entry of a request. Tokens and hosts can hold
 // secrets: they get no digest.
 func (s *Server) describe(r *http.Request, to route, c *call) fault.Call {
-	f := fault.Call{Hop: ledger.CSP, Op: r.Method + " /" + to.pattern, Component: s.component(r.UserAgent())}
+	f := fault.Call{Hop: ledger.CSP, Op: r.Method + " /" + to.pattern, Component: s.component(r.UserAgent()), Cause: fault.CauseIn(r.Header)}
 	if to.pattern == "" {
 		f.Op = r.Method + " (unknown)"
 		return f

@@ -29,3 +29,13 @@ func (s *Server) ForgetTokens() {
 	defer s.tokens.mu.Unlock()
 	clear(s.tokens.byKey)
 }
+
+// Tokens are the session tokens that were given and not dropped, in no order.
+func (s *Server) Tokens() (out []string) {
+	s.tokens.mu.Lock()
+	defer s.tokens.mu.Unlock()
+	for key := range s.tokens.byKey {
+		out = append(out, key)
+	}
+	return out
+}

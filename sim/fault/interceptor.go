@@ -27,9 +27,14 @@ type Interceptor struct {
 	// Turn holds a call until it is its turn; nil lets all in at once.
 	Turn func(ctx context.Context, c Call)
 
+	// Infer says for which call, by its number in the ledger, a call is made that
+	// does not know it; 0 is unknown, nil never knows. It must be quick.
+	Infer func(Call) uint64
+
 	// Observe sees every call that is about to happen, after the rules of phase
-	// Before let it pass. It must be quick and must not call back.
-	Observe func(Call)
+	// Before let it pass, with its number in the ledger. It must be quick and must
+	// not call back.
+	Observe func(seq uint64, c Call)
 
 	once sync.Once
 	done chan struct{}
@@ -79,6 +84,9 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 	if in.Turn != nil {
 		in.Turn(ctx, c)
 	}
+	if c.Cause == 0 && in.Infer != nil { // what is under way, once it is its turn
+		c.Cause = in.Infer(c)
+	}
 	var seq uint64
 	if in.Ledger != nil {
 		seq = in.Ledger.Begin(ledger.Entry{Hop: c.Hop, Op: c.Op, Component: c.Component, Node: c.Node,
@@ -118,7 +126,7 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 		}
 	}
 	if in.Observe != nil {
-		in.Observe(c)
+		in.Observe(seq, c)
 	}
 	if in.Plan == nil {
 		err := op(ctx)

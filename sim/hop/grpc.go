@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/csilab/csilab/sim/fault"
@@ -125,6 +126,9 @@ func (c *Conn) intercept(cfg Config) grpc.UnaryClientInterceptor {
 		}
 		err := cfg.In.Do(ctx, call, func(ctx context.Context) error {
 			before := c.dropCount()
+			if seq := fault.CauseOf(ctx); seq != 0 {
+				ctx = metadata.AppendToOutgoingContext(ctx, fault.TraceField, fault.Traceparent(seq))
+			}
 			err := invoke(ctx, method, req, reply, cc, opts...)
 			if err == nil {
 				return nil

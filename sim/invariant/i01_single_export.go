@@ -9,7 +9,7 @@ import (
 func init() {
 	register(Invariant{
 		ID:       "I1",
-		Sentence: "a volume that isn't multi-writer is exported to at most one node, and mounted read-write on at most one",
+		Sentence: "a volume that isn't multi-writer is exported to at most one node, and mounted read-write on at most one; a node that was force-detached counts as fenced",
 		Check: func(w *World) (out []string) {
 			exported, mounted := map[string][]string{}, map[string][]string{}
 			add := func(m map[string][]string, volume, node string) {
@@ -22,7 +22,7 @@ func init() {
 			}
 			for _, n := range w.Nodes {
 				for _, m := range n.Mounts {
-					if !n.Fenced && !m.ReadOnly {
+					if !n.Fenced && !m.Cut && !m.ReadOnly {
 						add(mounted, m.VolumeID, n.Name)
 					}
 				}

@@ -9,7 +9,7 @@ func init() {
 		Check: func(w *World) (out []string) {
 			for _, n := range w.Nodes {
 				for _, m := range n.Mounts {
-					if m.VolumeID == "" || n.Fenced {
+					if m.VolumeID == "" || m.Serial == "" || n.Fenced || m.Cut {
 						continue
 					}
 					for _, a := range w.Attachments {

@@ -5,7 +5,7 @@ import "fmt"
 func init() {
 	register(Invariant{
 		ID:       "I5",
-		Sentence: "success of Unpublish or Delete means gone on the backend",
+		Sentence: "success of Unpublish or Delete means gone on the backend, on every array of a pair",
 		Check: func(w *World) (out []string) {
 			for _, p := range w.Promises {
 				if p.StillThere != "" {

@@ -9,8 +9,8 @@ func init() {
 		Check: func(w *World) (out []string) {
 			for _, r := range w.Reads {
 				switch {
-				case r.Err != nil:
-					out = append(out, fmt.Sprintf("%s: reading %s of volume %s: %v", r.Where, r.What, r.VolumeID, r.Err))
+				case r.Err != "":
+					out = append(out, fmt.Sprintf("%s: reading %s of volume %s: %s", r.Where, r.What, r.VolumeID, r.Err))
 				case r.Want != r.Got:
 					out = append(out, fmt.Sprintf("%s: %s of volume %s is %s, written was %s", r.Where, r.What, r.VolumeID, r.Got, r.Want))
 				}

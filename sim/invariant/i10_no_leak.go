@@ -8,7 +8,7 @@ import (
 func init() {
 	register(Invariant{
 		ID:        "I10",
-		Sentence:  "nothing leaks: exports, disks, staging and publish paths, sessions, loop devices, goroutines",
+		Sentence:  "nothing leaks: sessions, host entries, exports, disks, staging and publish paths, loop devices, goroutines",
 		WhenQuiet: true,
 		Check: func(w *World) (out []string) {
 			for _, e := range w.Exports {

@@ -7,123 +7,127 @@
 package ledger
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
 
-// Hop names a boundary between two components.
-type Hop string
-
-// The hops of a lab.
-const (
-	CSI          Hop = "csi"          // a CO or kubelet calls the driver
-	VCenter      Hop = "vcenter"      // the driver calls the vCenter (SOAP and REST)
-	Host         Hop = "host"         // someone acts on a node's operating system
-	Registration Hop = "registration" // the kubelet calls a plugin registrar
-	Kube         Hop = "kube"         // a component calls the API server
-	CSP          Hop = "csp"          // the driver calls the Container Storage Provider
-	WSAPI        Hop = "wsapi"        // a client calls an array
-)
-
-// Outcome says what became of a call.
-type Outcome string
-
-// The outcomes.
-const (
-	Pending      Outcome = "pending"       // has not ended yet
-	OK           Outcome = "ok"            // done and the caller knows
-	Failed       Outcome = "failed"        // the callee refused
-	Refused      Outcome = "refused"       // a fault stopped it before it had an effect
-	MaybeApplied Outcome = "maybe-applied" // done or not: the caller can't know (reply lost or replaced, other victim of a closed connection)
-)
-
-// Entry is one call.
-type Entry struct {
-	Seq       uint64        `json:"seq"`
-	Start     time.Time     `json:"start"`
-	Duration  time.Duration `json:"duration"`
-	Hop       Hop           `json:"hop"`
-	Op        string        `json:"op"`               // method as its protocol spells it, e.g. ControllerPublishVolume, CnsAttachVolume
-	Component string        `json:"component"`        // who called, e.g. csi-attacher, kubelet@node-1, driver-controller
-	Node      string        `json:"node,omitempty"`   // node name or node id that the call is about
-	Volume    string        `json:"volume,omitempty"` // volume id (or name, before there is an id)
-	Snapshot  string        `json:"snapshot,omitempty"`
-	Request   string        `json:"request,omitempty"` // digest, no secrets
-	Outcome   Outcome       `json:"outcome"`
-	Code      string        `json:"code,omitempty"` // the protocol's own code or fault type
-	Error     string        `json:"error,omitempty"`
-	Fault     string        `json:"fault,omitempty"` // name of the rule that acted on it
-	Cause     uint64        `json:"cause,omitempty"` // seq of the call that this one was made for, where known
-}
-
-// Subject returns volume, snapshot or node, whichever is known first.
-func (e Entry) Subject() string {
-	for _, s := range []string{e.Volume, e.Snapshot, e.Node} {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
-func (e Entry) String() string {
-	s := fmt.Sprintf("#%d %s/%s by %s", e.Seq, e.Hop, e.Op, e.Component)
-	if v := e.Subject(); v != "" {
-		s += " " + v
-	}
-	s += " " + string(e.Outcome)
-	if e.Code != "" {
-		s += " " + e.Code
-	}
-	if e.Fault != "" {
-		s += " [" + e.Fault + "]"
-	}
-	if e.Error != "" {
-		s += ": " + e.Error
-	}
-	return s
-}
-
-// Ledger is safe for concurrent use. The zero value is ready.
+// Ledger is safe for concurrent use. The zero value is ready and keeps all
+// entries; Limit bounds it. Work per call does not grow with what it holds.
 type Ledger struct {
-	mu      sync.Mutex
-	entries []Entry
-	sinks   []func(Entry)
+	mu     sync.Mutex
+	chunks [][]Entry // of one size, the last one may have room
+	size   int       // of a chunk; 0: none was made yet
+	first  uint64    // sequence number of the first entry in chunks, less one
+	last   uint64    // that was given
+	open   []uint64  // of calls that have not ended, in order
+
+	limit   int // of entries that are kept; 0: none
+	spill   func(Entry) error
+	late    map[uint64]*Entry // older than first and not closed yet
+	dropped uint64
+
+	sinks []func(Entry)
+}
+
+// chunkSize is how many entries are allocated at once.
+const chunkSize = 512
+
+// Limit keeps at most n entries (1 and more) besides those of calls that have
+// not ended. The oldest go first, when their call has ended: to spill, or where
+// that is nil or fails away, and Dropped counts them. They come by and large
+// in order of sequence; a call that took long comes late. spill must be quick
+// and must not call back. Call Limit before the first entry; it panics after.
+func (l *Ledger) Limit(n int, spill func(Entry) error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n < 1 || l.last > 0 {
+		panic("ledger: a limit is 1 or more, and set before the first entry")
+	}
+	l.limit, l.spill, l.late = n, spill, map[uint64]*Entry{}
+	l.size = min(chunkSize, max(1, n/4))
 }
 
 // Begin writes a pending entry and returns its sequence number (1 is the first).
 func (l *Ledger) Begin(e Entry) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e.Seq = uint64(len(l.entries)) + 1
+	l.last++
+	e.Seq = l.last
 	e.Start = time.Now()
 	e.Outcome = Pending
-	l.entries = append(l.entries, e)
+	n := len(l.chunks)
+	if n == 0 || len(l.chunks[n-1]) == l.size {
+		if l.size == 0 {
+			l.size = chunkSize
+		}
+		if l.limit > 0 && (n+1)*l.size > l.limit && n > 0 {
+			l.evict()
+		}
+		l.chunks = append(l.chunks, make([]Entry, 0, l.size))
+		n = len(l.chunks)
+	}
+	l.chunks[n-1] = append(l.chunks[n-1], e)
+	l.open = append(l.open, e.Seq)
 	return e.Seq
+}
+
+// evict lets go of the oldest chunk.
+func (l *Ledger) evict() {
+	for _, e := range l.chunks[0] {
+		if e.Outcome == Pending {
+			l.late[e.Seq] = &e
+			continue
+		}
+		l.leave(e)
+	}
+	l.first += uint64(len(l.chunks[0]))
+	l.chunks[0] = nil
+	l.chunks = l.chunks[1:]
+}
+
+func (l *Ledger) leave(e Entry) {
+	if l.spill == nil || l.spill(e) != nil {
+		l.dropped++
+	}
+}
+
+// at is the entry with a sequence number, or nil when there is none or it has
+// left.
+func (l *Ledger) at(seq uint64) *Entry {
+	if seq == 0 || seq > l.last {
+		return nil
+	}
+	if seq <= l.first {
+		return l.late[seq]
+	}
+	i := int(seq - l.first - 1)
+	return &l.chunks[i/l.size][i%l.size]
 }
 
 // End closes entry seq; f sets outcome, code, error and fault. An entry that
 // is already closed stays as it is.
 func (l *Ledger) End(seq uint64, f func(*Entry)) {
 	l.mu.Lock()
-	if seq == 0 || seq > uint64(len(l.entries)) {
-		l.mu.Unlock()
-		return
-	}
-	e := &l.entries[seq-1]
-	if e.Outcome != Pending {
+	e := l.at(seq)
+	if e == nil || e.Outcome != Pending {
 		l.mu.Unlock()
 		return
 	}
 	f(e)
 	e.Duration = time.Since(e.Start)
-	done := *e
+	if i, ok := slices.BinarySearch(l.open, seq); ok {
+		l.open = slices.Delete(l.open, i, i+1)
+	}
 	sinks := l.sinks
+	var done Entry
+	if len(sinks) > 0 {
+		done = *e
+	}
+	if seq <= l.first {
+		delete(l.late, seq)
+		l.leave(*e)
+	}
 	l.mu.Unlock()
 	for _, s := range sinks {
 		s(done)
@@ -137,63 +141,50 @@ func (l *Ledger) Subscribe(f func(Entry)) {
 	l.sinks = append(slices.Clone(l.sinks), f)
 }
 
-// Len is the number of entries.
+// Len is the number of calls that began, which is the last sequence number. A
+// limit does not change it.
 func (l *Ledger) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.entries)
+	return int(l.last)
 }
 
-// Filter selects entries.
-type Filter func(Entry) bool
-
-// OnHop selects a hop and, where given, one of the operations.
-func OnHop(h Hop, ops ...string) Filter {
-	return func(e Entry) bool { return e.Hop == h && (len(ops) == 0 || slices.Contains(ops, e.Op)) }
-}
-
-// After selects what came after entry seq.
-func After(seq uint64) Filter { return func(e Entry) bool { return e.Seq > seq } }
-
-// About selects entries whose volume, snapshot or node is id.
-func About(id string) Filter {
-	return func(e Entry) bool { return e.Volume == id || e.Snapshot == id || e.Node == id }
-}
-
-// Entries returns a copy of the entries that pass all filters, in order.
-func (l *Ledger) Entries(filters ...Filter) []Entry {
+// Dropped is how many entries the limit let go of that nobody has.
+func (l *Ledger) Dropped() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var out []Entry
-next:
-	for _, e := range l.entries {
-		for _, f := range filters {
-			if !f(e) {
-				continue next
+	return l.dropped
+}
+
+// Get returns the entry with a sequence number; false when there is none, or
+// it has left.
+func (l *Ledger) Get(seq uint64) (Entry, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.at(seq); e != nil {
+		return *e, true
+	}
+	return Entry{}, false
+}
+
+// each calls f with every entry that is kept, in order, until f is false. The
+// lock is held.
+func (l *Ledger) each(f func(*Entry) bool) {
+	late := make([]uint64, 0, len(l.late))
+	for seq := range l.late {
+		late = append(late, seq)
+	}
+	slices.Sort(late)
+	for _, seq := range late {
+		if !f(l.late[seq]) {
+			return
+		}
+	}
+	for _, c := range l.chunks {
+		for i := range c {
+			if !f(&c[i]) {
+				return
 			}
 		}
-		out = append(out, e)
 	}
-	return out
-}
-
-// WriteJSON writes the entries as JSON lines.
-func (l *Ledger) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	for _, e := range l.Entries() {
-		if err := enc.Encode(e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Text renders entries a line each.
-func Text(es []Entry) string {
-	var b strings.Builder
-	for _, e := range es {
-		b.WriteString(e.String())
-		b.WriteByte('\n')
-	}
-	return b.String()
 }

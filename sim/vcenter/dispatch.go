@@ -277,6 +277,7 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 		var call fault.Call
 		if v.in != nil {
 			call = v.describe(r)
+			call.Cause = fault.CauseIn(hr.Header)
 		}
 		err = v.in.Do(hr.Context(), call, func(ctx context.Context) error {
 			r.ctx = ctx

@@ -24,7 +24,7 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	call := fault.Call{Hop: ledger.VCenter, Op: r.Method + " " + r.URL.Path, Component: a.v.component(r.UserAgent())}
+	call := fault.Call{Hop: ledger.VCenter, Op: r.Method + " " + r.URL.Path, Component: a.v.component(r.UserAgent()), Cause: fault.CauseIn(r.Header)}
 	var rec recorder
 	err := a.v.in.Do(r.Context(), call, func(ctxt context.Context) error {
 		rec = recorder{header: http.Header{}, code: http.StatusOK}

@@ -321,7 +321,7 @@ func created(parts ...string) reply {
 // describe derives the ledger entry of a request: operation, subjects and a
 // digest. Credentials and hosts can hold secrets: they get no digest.
 func (s *Server) describe(r *http.Request, to route, vars map[string]string, body []byte) fault.Call {
-	c := fault.Call{Hop: ledger.WSAPI, Op: r.Method + " /" + to.pattern, Component: s.component(r.UserAgent())}
+	c := fault.Call{Hop: ledger.WSAPI, Op: r.Method + " /" + to.pattern, Component: s.component(r.UserAgent()), Cause: fault.CauseIn(r.Header)}
 	if to.pattern == "" {
 		c.Op = r.Method + " (unknown)"
 		return c

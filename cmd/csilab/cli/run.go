@@ -24,7 +24,6 @@ import (
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/scenarios"
 	"github.com/csilab/csilab/sim"
-	"github.com/csilab/csilab/sim/bubble"
 )
 
 type runFlags struct {
@@ -33,7 +32,6 @@ type runFlags struct {
 	backend []string
 	host    string
 	timers  string
-	time    string
 	nodes   int
 	seed    uint64
 	focus   string
@@ -41,6 +39,7 @@ type runFlags struct {
 	junit   string
 	output  string
 	keep    string
+	keepAll bool
 	timeout time.Duration
 	mutate  bool
 	verbose int
@@ -60,7 +59,6 @@ Exit codes: 0 ok, 1 a scenario failed, 2 usage or configuration, 3 this machine
 can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.`,
 		Example: `  csilab run
   csilab run --focus snapshot --host memory
-  csilab run --time bubble
   csilab run -f claim.yaml -f pod.yaml
   csilab run --junit report.xml -o json`,
 		Args: cobra.NoArgs,
@@ -79,7 +77,6 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters and nodes there are; scenarios that need a lab of their own shape are skipped")
 	fl.StringSliceVar(&f.backend, "backend", []string{"vsphere", "hpe-iscsi"}, "what to run on: vsphere, hpe-iscsi, hpe-fc, hpe (both), all; comma-separated")
 	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
-	fl.StringVar(&f.time, "time", "wall", "wall, or bubble: virtual time, in which hours pass in moments (memory hosts, real timers; sweeps stay on the wall)")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of nodes (2 to 64)")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all ids and draws")
@@ -88,6 +85,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl.StringVar(&f.junit, "junit", "", "write a JUnit report to this file")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json (results on standard output, progress on standard error)")
 	fl.StringVar(&f.keep, "keep", "", "directory for the ledgers of scenarios that fail (default: ledgers in the state directory)")
+	fl.BoolVar(&f.keepAll, "keep-all", false, "keep the ledgers of all scenarios, not only of those that fail")
 	fl.DurationVar(&f.timeout, "timeout", 0, "limit of one scenario (default 2m, 20m for sweeps and with real timers)")
 	fl.BoolVar(&f.mutate, "mutate", false, "apply each scenario's mutation: all that have one must fail")
 	fl.CountVarP(&f.verbose, "verbose", "v", "log to standard error (-v warnings, -vv info, -vvv debug)")
@@ -158,7 +156,7 @@ func (f runFlags) options(s Streams, on sim.Options) (sim.Options, error) {
 		return exitf(ExitUsage, "--%s %q: allowed are %s", flag, value, strings.Join(allowed, ", "))
 	}
 	if err := errors.Join(oneOf("host", f.host, "auto", "real", "memory"),
-		oneOf("timers", f.timers, "real", "fast"), oneOf("time", f.time, "wall", "bubble"), oneOf("output", f.output, "text", "json")); err != nil {
+		oneOf("timers", f.timers, "real", "fast"), oneOf("output", f.output, "text", "json")); err != nil {
 		return sim.Options{}, &exitError{ExitUsage, err}
 	}
 	if f.timeout < 0 {
@@ -173,15 +171,6 @@ func (f runFlags) options(s Streams, on sim.Options) (sim.Options, error) {
 	if f.label != "" {
 		if _, err := types.ParseLabelFilter(f.label); err != nil {
 			return sim.Options{}, exitf(ExitUsage, "--label %q: %v", f.label, err)
-		}
-	}
-	if f.time == "bubble" {
-		if f.host == "real" {
-			return sim.Options{}, exitf(ExitUsage, "--host real: allowed is memory with --time bubble")
-		}
-		f.host = "memory"
-		if !f.given("timers") {
-			f.timers = "real"
 		}
 	}
 	o := sim.Options{Backend: on.Backend, Protocol: on.Protocol, Seed: f.seed, Nodes: f.nodes, Host: f.host, Timers: f.timers, Log: logger(s.Err, f.verbose)}
@@ -270,7 +259,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		labels = func(l []string) bool { return filter(l) }
 	}
 	cfg := scenarios.Config{
-		Options: opts, Lab: f.lab, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(f.time, opts), Timeout: f.timeout, Keep: f.keep, Mutate: f.mutate,
+		Options: opts, Lab: f.lab, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(opts), Timeout: f.timeout, Keep: f.keep, KeepAll: f.keepAll, Mutate: f.mutate,
 		Start: progress.start, Progress: progress.cell,
 		Done: func(r scenarios.Result) {
 			mu.Lock()
@@ -278,9 +267,6 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 			results = append(results, r)
 			progress.done(r)
 		},
-	}
-	if f.time == "bubble" {
-		cfg.Bubbles = bubble.Program()
 	}
 	if len(f.files) > 0 {
 		err = runFiles(ctx, f, files, cfg)
@@ -332,10 +318,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 }
 
 // parallel is how many scenarios run side by side. They wait most of the time.
-func parallel(mode string, o sim.Options) int {
-	if mode == "bubble" {
-		return runtime.GOMAXPROCS(0) // nobody waits
-	}
+func parallel(o sim.Options) int {
 	if o.Timers == "real" || o.Host == "memory" {
 		return 4 * runtime.GOMAXPROCS(0)
 	}

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/csilab/csilab/sim/fault"
 )
 
 // sessionHeader has the key of a session, spelled as HPE's python client does.
@@ -202,6 +204,9 @@ func (c *Client) send(ctx context.Context, method, path, key string, body []byte
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.cfg.Agent)
+	if seq := fault.CauseOf(ctx); seq != 0 {
+		req.Header.Set(fault.TraceField, fault.Traceparent(seq))
+	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

@@ -329,6 +329,13 @@ func (s *step) detach(ctx context.Context, node string) error {
 		}
 	} else {
 		s.log.Warn("detaching by force", "volume", s.v.name, "node", node, "outOfService", taint, "waited", s.now.Sub(at.detachSince))
+		// The original counts forced detaches by these reasons
+		// (pkg/controller/volume/attachdetach/metrics/metrics.go).
+		reason := "timeout"
+		if taint {
+			reason = "out-of-service"
+		}
+		ctx = store.Because(ctx, "by force: "+reason)
 	}
 	err = s.c.Delete(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: AttachmentName(s.v.handle, s.v.driver, node)}})
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -161,6 +161,14 @@ func (s *Store) Client(actor string) *Client { return &Client{s: s, actor: actor
 // Actor is the name that the client acts under.
 func (c *Client) Actor() string { return c.actor }
 
+type reasonKey struct{}
+
+// Because says why the writes with a context are made: the ledger tells it with
+// the request.
+func Because(ctx context.Context, reason string) context.Context {
+	return context.WithValue(ctx, reasonKey{}, reason)
+}
+
 func (c *Client) do(ctx context.Context, verb string, k kindInfo, ns, name string, op func() error) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -169,6 +177,9 @@ func (c *Client) do(ctx context.Context, verb string, k kindInfo, ns, name strin
 		return fault.ErrCrashed
 	}
 	call := fault.Call{Hop: ledger.Kube, Op: verb + " " + k.resource.Resource, Component: c.actor, Request: key(ns, name)}
+	if reason, ok := ctx.Value(reasonKey{}).(string); ok {
+		call.Request += " " + reason
+	}
 	switch k.kind {
 	case "PersistentVolume", "PersistentVolumeClaim":
 		call.Volume = key(ns, name)
