@@ -19,6 +19,9 @@ type Scenario struct {
 	Text string
 	// Labels select scenarios by flow, e.g. "attach", "snapshot", "fault".
 	Labels []string
+	// Incidents are the public issues that it shows: the id in the catalogue and
+	// the reference, e.g. "K07 kubernetes/kubernetes#106710".
+	Incidents []string
 	// Backends are those that it makes sense for; none means all.
 	Backends []string
 	// Options adapts the lab; nil takes the default one.

@@ -70,7 +70,7 @@ func (l *Lab) startControlPlane() error {
 	if l.hasZones() && !l.opts.TopologyGateOff {
 		set.Provisioner.Topology = true
 	}
-	for name, run := range kube.Components(kube.Config{Store: l.store, Timers: timers, Log: l.log}) {
+	for name, run := range kube.Components(kube.Config{Store: l.store, Timers: timers, DisableForceDetach: l.opts.DisableForceDetach, Log: l.log}) {
 		l.supervise(name, func() (*incarnation, error) {
 			client := l.store.Client(name)
 			return &incarnation{fence: client.Fence, run: func(ctx context.Context) error { return run(ctx, client) }}, nil

@@ -61,6 +61,10 @@ type Options struct {
 	// show, as kubelet v1.37.2 does (kubernetes#121937): a volume that was
 	// unpublished but not unstaged when it stopped is forgotten.
 	ForgetfulKubelets bool
+	// DisableForceDetach is kube-controller-manager's
+	// --disable-force-detach-on-timeout: a volume that is mounted on a node that
+	// is not ready stays there without the out-of-service taint.
+	DisableForceDetach bool
 	// AlterCSI may replace a request of a sidecar before it is sent, for mutants.
 	AlterCSI func(op string, req any) any
 	// Settle bounds how long Check and Empty wait for quiet; 0 means 45 s, with

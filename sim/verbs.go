@@ -398,6 +398,15 @@ func (l *Lab) Taint(ctx context.Context, node, key string, effect corev1.TaintEf
 	return err
 }
 
+// Untaint takes the taints with a key off a node.
+func (l *Lab) Untaint(ctx context.Context, node, key string) error {
+	_, err := store.Modify(ctx, l.user, "", node, func(n *corev1.Node) error {
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+		return nil
+	})
+	return err
+}
+
 // NodesReady waits until all nodes are ready and have the driver registered.
 func (l *Lab) NodesReady(ctx context.Context) error {
 	for _, n := range l.nodes {

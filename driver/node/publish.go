@@ -70,6 +70,15 @@ func (s *Service) NodePublishVolume(ctx context.Context, req *csi.NodePublishVol
 		}
 		a.readOnly = true
 	}
+	if !a.block {
+		// Before the device is looked for: a volume that was unstaged may have let
+		// go of it.
+		if at, err := s.mountsAt(staging); err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		} else if len(at) == 0 {
+			return nil, status.Errorf(codes.FailedPrecondition, "the volume is not staged at %s", staging)
+		}
+	}
 	device, err := s.cfg.Backend.Device(ctx, v, false)
 	if err != nil {
 		return nil, fail(ctx, codes.Internal, "device of volume %q: %w", volume, err)

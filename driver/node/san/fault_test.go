@@ -177,6 +177,22 @@ func TestAllPathsLost(t *testing.T) {
 	})
 }
 
+// A volume that was unstaged has let go of its device; that it is not staged is
+// what a publish is told, not that the device is missing (kubernetes#86360).
+func TestPublishOfWhatWasUnstaged(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, "iscsi", 1)
+		r.create(vol, 1024)
+		r.export(vol)
+		s, c := r.Service, filesystem("ext4")
+		r.code(r.publish(s, vol, "p1", c), codes.FailedPrecondition, "not staged")
+		r.must(r.stage(s, vol, c))
+		r.must(r.unstage(s, vol))
+		r.code(r.publish(s, vol, "p1", c), codes.FailedPrecondition, "not staged")
+		r.clean()
+	})
+}
+
 func (r *rig) chap(secret string) {
 	r.t.Helper()
 	a := r.array(1)

@@ -30,14 +30,14 @@ func (h *handler) contentSource(pvc *corev1.PersistentVolumeClaim, sc *storagev1
 
 // snapshotSource checks that a snapshot is there, bound both ways, of this
 // driver, ready and not larger than the claim (P controller.go:1141 getSnapshotSource).
+// One that is being deleted is as good as any: a restore whose end nobody knows
+// must be asked for again, or its volume is nobody's. That is v6.2.0
+// (external-provisioner#1448); the versions before refuse it.
 func (h *handler) snapshotSource(pvc *corev1.PersistentVolumeClaim, sc *storagev1.StorageClass) (*csi.VolumeContentSource, error) {
 	name := pvc.Spec.DataSource.Name
 	snap, err := store.Get[snapshotv1.VolumeSnapshot](h.Client, pvc.Namespace, name)
 	if err != nil {
 		return nil, fmt.Errorf("error getting snapshot %s from api server: %w", name, err)
-	}
-	if snap.DeletionTimestamp != nil {
-		return nil, fmt.Errorf("snapshot %s is currently being deleted", name)
 	}
 	if snap.Status == nil || snap.Status.BoundVolumeSnapshotContentName == nil {
 		return nil, fmt.Errorf("snapshot %s not bound", name)

@@ -24,7 +24,8 @@ func TestSnapshotSource(t *testing.T) {
 		change func(*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent, *corev1.PersistentVolumeClaim)
 		event  string
 	}{
-		"good": {nil, ""},
+		"good":          {nil, ""},
+		"being deleted": {nil, ""}, // external-provisioner#1449
 		"not bound": {func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent, _ *corev1.PersistentVolumeClaim) {
 			s.Status = nil
 		}, "snapshot s not bound"},
@@ -76,6 +77,13 @@ func TestSnapshotSource(t *testing.T) {
 					if err := l.Client.UpdateStatus(context.Background(), o); err != nil {
 						t.Fatal(err)
 					}
+				}
+				if name == "being deleted" {
+					s.Finalizers = []string{"snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"}
+					if err := l.Client.Update(context.Background(), s); err != nil {
+						t.Fatal(err)
+					}
+					l.Delete(s)
 				}
 				l.Create(sidecartest.Class("sc", nil), pvc)
 				l.Start(sidecar.Real(), sidecar.Provisioner)
