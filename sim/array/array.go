@@ -47,7 +47,9 @@ type Array struct {
 	system uint32 // what WWNs end with
 
 	cpgs        table[string, cpg]
-	usedMiB     int64 // by all CPGs
+	usedMiB     int64 // by all CPGs and the flash cache
+	flash       *FlashCache
+	flashPolicy FlashPolicy
 	volumes     table[string, volume]
 	byID        map[int64]*volume
 	byWWN       map[string]*volume
@@ -74,6 +76,8 @@ type Array struct {
 	exportsTo   many[*host, *vlun] // to one host
 	exportsSet  many[*hostSet, *vlun]
 	exportsPort many[PortPos, *vlun] // port presents
+	setVLUNs    table[setVLUNKey, setVLUN]
+	exportsOf   many[*volumeSet, *setVLUN]
 	tasks       table[int64, task]
 	taskSeq     int64
 	active      map[*task]struct{}
@@ -132,6 +136,7 @@ func New(cfg Config) (*Array, error) {
 		ports: map[PortPos]*port{}, logins: map[Path]map[PortPos]struct{}{},
 		vluns: newTable[vlunKey, vlun](), exports: many[*volume, *vlun]{}, exportsTo: many[*host, *vlun]{},
 		exportsSet: many[*hostSet, *vlun]{}, exportsPort: many[PortPos, *vlun]{},
+		setVLUNs: newTable[setVLUNKey, setVLUN](), exportsOf: many[*volumeSet, *setVLUN]{},
 		tasks: newTable[int64, task](), active: map[*task]struct{}{},
 		groups: newTable[string, group](), following: map[*group]struct{}{}, links: map[string]*link{},
 		users: map[string]User{}, sessions: map[string]*session{},

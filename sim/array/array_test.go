@@ -182,7 +182,7 @@ func TestRefusals(t *testing.T) {
 		code   int
 		status int
 	}{
-		"create without a name":           {create(func(s *VolumeSpec) { s.Name = "" }), MissingRequired, 40, 400},
+		"create without a name":           {create(func(s *VolumeSpec) { s.Name = "" }), EmptyString, 45, 400},
 		"create with a long name":         {create(func(s *VolumeSpec) { s.Name = long }), ExceedsLength, 57, 400},
 		"create with a slash":             {create(func(s *VolumeSpec) { s.Name = "a/b" }), IllegalChar, 69, 400},
 		"create with a dash first":        {create(func(s *VolumeSpec) { s.Name = "-a" }), IllegalChar, 69, 400},
@@ -191,7 +191,7 @@ func TestRefusals(t *testing.T) {
 		"create too small":                {create(func(s *VolumeSpec) { s.SizeMiB = 255 }), BelowRange, 115, 400},
 		"create too large":                {create(func(s *VolumeSpec) { s.SizeMiB = MaxSizeMiB + 1 }), TooLarge, 28, 400},
 		"create in no CPG":                {create(func(s *VolumeSpec) { s.CPG = "x" }), NonExistentCPG, 15, 404},
-		"create without a CPG":            {create(func(s *VolumeSpec) { s.CPG = "" }), MissingRequired, 40, 400},
+		"create without a CPG":            {create(func(s *VolumeSpec) { s.CPG = "" }), EmptyString, 45, 400},
 		"create with no snap CPG":         {create(func(s *VolumeSpec) { s.SnapCPG = "x" }), NonExistentCPG, 15, 404},
 		"create over two domains":         {create(func(s *VolumeSpec) { s.SnapCPG = "dom" }), CPGOtherDomain, Unknown + 17, 403},
 		"create full where there's none":  {create(func(s *VolumeSpec) { s.CPG, s.SnapCPG, s.Provisioning = "small", "", Full }), NoSpace, 24, 400},
@@ -305,14 +305,14 @@ func TestRefusals(t *testing.T) {
 		"export the target of a copy":       {vlun(VLUNSpec{Volume: "target", LUN: 1, Host: "h1"}), PhysicalCopyTarget, 97, 409},
 		"export with override, to a port":   {vlun(VLUNSpec{Volume: "plain", LUN: 1, Port: pos(0, 2, 1), Override: true}), ParamConflict, 44, 400},
 		"export into another domain":        {vlun(VLUNSpec{Volume: "plain", LUN: 1, Host: "h3"}), OtherDomain, Unknown + 16, 409},
-		"export a set of volumes":           {vlun(VLUNSpec{Volume: "set:vols", LUN: 1, Host: "h1"}), UnsupportedOp, 9, 501},
+		"export a set that isn't there":     {vlun(VLUNSpec{Volume: "set:nope", LUN: 1, Host: "h1"}), NonExistentSet, 102, 404},
 		"unexport what isn't":               {unexport(VLUNKey{Volume: "plain", LUN: 1, Host: "h1"}), NonExistentVLUN, 19, 404},
 		"unexport at another LUN":           {unexport(VLUNKey{Volume: "exported", LUN: 4, Host: "h1"}), NonExistentVLUN, 19, 404},
 		"unexport from no host":             {unexport(VLUNKey{Volume: "exported", LUN: 3, Host: "x"}), NonExistentHost, 17, 404},
 		"unexport from nobody":              {unexport(VLUNKey{Volume: "exported", LUN: 3}), MissingRequired, 40, 400},
 		"unexport from LUN 99999":           {unexport(VLUNKey{Volume: "exported", LUN: 99999, Host: "h1"}), ExceedsRange, 43, 400},
 
-		"host without a name":            {host(HostSpec{}), MissingRequired, 40, 400},
+		"host without a name":            {host(HostSpec{}), EmptyString, 45, 400},
 		"host that exists":               {host(HostSpec{Name: "h1"}), ExistentHost, 16, 409},
 		"host with a long name":          {host(HostSpec{Name: long}), ExceedsLength, 57, 400},
 		"host with another's IQN":        {host(HostSpec{Name: "h", ISCSINames: []string{strings.ToUpper(iqn + "1")}}), ExistentPath, 73, 409},
@@ -395,7 +395,7 @@ func TestRefusals(t *testing.T) {
 		"group that exists":            {group(GroupSpec{Name: "rcg", Target: "two", Mode: Synchronous}), ExistentGroup, 237, 409},
 		"group with a long name":       {group(GroupSpec{Name: strings.Repeat("x", 23), Target: "two", Mode: Synchronous}), ExceedsLength, 57, 400},
 		"group to nowhere":             {group(GroupSpec{Name: "g", Target: "x", Mode: Synchronous}), GroupTarget, 194, 400},
-		"group of mode 4":              {group(GroupSpec{Name: "g", Target: "two", Mode: 4}), BadEnum, 46, 400},
+		"group of mode 5":              {group(GroupSpec{Name: "g", Target: "two", Mode: 5}), BadEnum, 46, 400},
 		"group every second":           {group(GroupSpec{Name: "g", Target: "two", Mode: Periodic, Period: 1}), ExceedsRange, 43, 400},
 		"synchronous group's period":   {group(GroupSpec{Name: "g", Target: "two", Mode: Synchronous, Period: 300}), ParamConflict, 44, 400},
 		"group into no CPG":            {group(GroupSpec{Name: "g", Target: "two", Mode: Synchronous, TargetUserCPG: "x"}), NonExistentCPG, 15, 404},

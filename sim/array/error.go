@@ -139,6 +139,13 @@ const (
 	TuneRunning         Kind = "INV_OPERATION_VV_TUNE_IN_PROGRESS"
 	GroupOtherDomain    Kind = "RCOPY_GROUP_VOL_NOT_IN_SAME_DOMAIN"
 	GroupSplit          Kind = "RCOPY_GROUP_SECONDARY_DOES_NOT_MATCH_PRIMARY"
+	FlashUnsupported    Kind = "FLASH_CACHE_NOT_SUPPORTED"
+	ExistentFlash       Kind = "EXISTENT_FLASH_CACHE"
+	NonExistentFlash    Kind = "NON_EXISTENT_FLASH_CACHE"
+	FlashSize           Kind = "INV_FLASH_CACHE_SIZE"
+	NonExistentUser     Kind = "NON_EXISTENT_USER"
+	NonExistentRole     Kind = "NON_EXISTENT_ROLE"
+	NonExistentLink     Kind = "NON_EXISTENT_RCOPY_LINK"
 )
 
 // Wire is how the WSAPI tells a kind: the number that clients go by, and the
@@ -197,7 +204,10 @@ var wire = map[Kind]Wire{
 	GroupSplit: {Unknown + 60, 403}, VolumePolicy: {Unknown + 61, 400}, NamePattern: {Unknown + 62, 400},
 	UserCPGFixed: {Unknown + 63, 403}, TuneRunning: {Unknown + 64, 409}, SameBase: {Unknown + 65, 403},
 	CopyToBase: {Unknown + 66, 403}, CircularCopy: {Unknown + 67, 403}, ReadOnlySnapshot: {Unknown + 68, 403},
-	OperationConflict: {Unknown + 69, 409}, GroupOtherDomain: {Unknown + 70, 403},
+	OperationConflict: {Unknown + 69, 409}, GroupOtherDomain: {Unknown + 70, 403}, FlashUnsupported: {Unknown + 71, 403},
+	ExistentFlash: {Unknown + 72, 409}, NonExistentFlash: {Unknown + 73, 404}, FlashSize: {Unknown + 74, 400},
+	// Unverified: the symbols of these three.
+	NonExistentUser: {Unknown + 75, 404}, NonExistentRole: {Unknown + 76, 404}, NonExistentLink: {Unknown + 77, 404},
 }
 
 // Wire returns the number and status of a kind.

@@ -218,6 +218,45 @@ func TestPeerPersistence(t *testing.T) {
 	}
 }
 
+// TestActivePeerPersistence: once it is synced the secondary takes I/O, over
+// paths that are worse than the primary's, until its primary takes it over or is
+// lost.
+func TestActivePeerPersistence(t *testing.T) {
+	a, b := world(t)
+	yes, no := true, false
+	must[Group](t)(a.CreateGroup(epoch, GroupSpec{Name: "app", Target: "two", Mode: Synchronous, TargetUserCPG: "cpg"}))
+	_, err := a.ModifyGroup(epoch, "app", GroupChange{ActiveActive: &yes})
+	is(t, err, ParamConflict)
+	_, err = a.ModifyGroup(epoch, "app", GroupChange{AutoFailover: &yes, ActiveActive: &yes})
+	is(t, err, UnsupportedOp) // the world has 3PARs
+	a.cfg.Family, b.cfg.Family = Primera, Primera
+	must[Group](t)(a.ModifyGroup(epoch, "app", GroupChange{AutoFailover: &yes, ActiveActive: &yes}))
+	_, err = a.ModifyGroup(epoch, "app", GroupChange{AutoFailover: &no})
+	is(t, err, ParamConflict)
+	must[[]ContentOp](t)(a.AdmitVolume(epoch, "app", AdmitSpec{Volume: "plain", Remote: "plain", Create: true}))
+	must[Host](t)(b.CreateHost(epoch, HostSpec{Name: "h1", ISCSINames: []string{iqn + "1"}}))
+	must[VLUN](t)(b.CreateVLUN(epoch, VLUNSpec{Volume: "plain", Host: "h1", Auto: true}))
+	must[VLUN](t)(a.CreateVLUN(epoch, VLUNSpec{Volume: "plain", Host: "h1", Auto: true}))
+	check := func(when string, astandby, adistant, bstandby, bdistant bool) {
+		t.Helper()
+		device := func(x *Array) Device { return x.Devices(Path{ISCSI, iqn + "1"}, PortPos{0, 2, 1})[0] }
+		if p, s := device(a), device(b); p.Standby != astandby || p.Distant != adistant || s.Standby != bstandby || s.Distant != bdistant || s.Distant && p.Image != s.Image {
+			t.Fatalf("%s: %+v and %+v", when, p, s)
+		}
+	}
+	_, _, err = a.StartGroup(epoch, "app")
+	ok(t, err)
+	check("while it is synced", false, false, true, false)
+	now := epoch.Add(time.Minute)
+	a.Tick(now)
+	check("synced", false, false, false, true)
+	ok(t, a.Switchover(now, "app"))
+	check("switched over", false, true, false, false)
+	ok(t, b.Switchover(now, must[Group](t)(a.Group("app")).Remote))
+	must[[]ContentOp](t)(b.Lost(now, "one"))
+	check("lost", true, false, false, false)
+}
+
 // TestPeriodicGroup: the secondary gets what the primary had when a sync began,
 // again each period; a sync that is cut off leaves it as it was.
 func TestPeriodicGroup(t *testing.T) {

@@ -91,6 +91,7 @@ func TestMachine(t *testing.T) {
 		cpgName := one("c1", "c1", "c1", "c2", "none", "")
 		hostName := one("h1", "h2", "h3")
 		setName := one("s1", "s2")
+		exported := one("v0", "v1", "v2", "v0", "v1", "v2", "v3", "set:s1", "set:s2", "set:")
 		groupName := one("g1", "g2", "g1.r1", "g1.r2")
 		size := rapid.SampledFrom([]int64{1024, 300, 256, 2048, 1024, 0, 1 << 30})
 		prov := rapid.SampledFrom([]Provisioning{Thin, Full, 0, Reduce})
@@ -345,7 +346,7 @@ func TestMachine(t *testing.T) {
 				return nil, err
 			}),
 			"export": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
-				s := VLUNSpec{Volume: name.Draw(t, "volume"), LUN: rapid.IntRange(-1, 3).Draw(t, "lun"), Host: lunHost(t), Port: lunPort(t),
+				s := VLUNSpec{Volume: exported.Draw(t, "volume"), LUN: rapid.IntRange(-1, 3).Draw(t, "lun"), Host: lunHost(t), Port: lunPort(t),
 					Auto: rapid.Bool().Draw(t, "auto"), MaxAuto: rapid.IntRange(0, 3).Draw(t, "max"), Override: rapid.Bool().Draw(t, "override")}
 				want, perr := a.PlanVLUN(s)
 				got, err := a.CreateVLUN(now, s)
@@ -355,12 +356,23 @@ func TestMachine(t *testing.T) {
 				return nil, err
 			}),
 			"unexport": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
-				k := VLUNKey{Volume: name.Draw(t, "volume"), LUN: rapid.IntRange(-1, 3).Draw(t, "lun"), Host: lunHost(t), Port: lunPort(t)}
-				if all := a.VLUNs(); len(all) > 0 && rapid.Bool().Draw(t, "known") {
+				k := VLUNKey{Volume: exported.Draw(t, "volume"), LUN: rapid.IntRange(-1, 3).Draw(t, "lun"), Host: lunHost(t), Port: lunPort(t)}
+				all := a.VLUNs()
+				for _, s := range a.SetVLUNs() {
+					all = append(all, s.VLUN)
+				}
+				if len(all) > 0 && rapid.Bool().Draw(t, "known") {
 					x := all[rapid.IntRange(0, len(all)-1).Draw(t, "which")]
 					k = VLUNKey{x.Volume, x.LUN, x.Host, x.Port}
 				}
 				_, err := a.DeleteVLUN(now, k)
+				return nil, err
+			}),
+			"flash cache": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
+				if rapid.Bool().Draw(t, "delete") {
+					return nil, a.DeleteFlashCache(now)
+				}
+				_, err := a.CreateFlashCache(now, FlashCache{SizeGiB: rapid.SampledFrom([]int64{64, 72, 80, 0, 9999}).Draw(t, "size"), Mode: rapid.SampledFrom([]FlashCacheMode{0, 1, 2, 3}).Draw(t, "mode")})
 				return nil, err
 			}),
 			"session": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
@@ -368,7 +380,7 @@ func TestMachine(t *testing.T) {
 				return nil, err
 			}),
 			"create group": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
-				_, err := a.CreateGroup(now, GroupSpec{Name: one("g1", "g2").Draw(t, "name"), Target: one("array0", "array1").Draw(t, "target"), Mode: rapid.SampledFrom([]GroupMode{Synchronous, Periodic}).Draw(t, "mode"),
+				_, err := a.CreateGroup(now, GroupSpec{Name: one("g1", "g2").Draw(t, "name"), Target: one("array0", "array1").Draw(t, "target"), Mode: rapid.SampledFrom([]GroupMode{Synchronous, Periodic, Asynchronous}).Draw(t, "mode"),
 					TargetUserCPG: cpgName.Draw(t, "cpg"), Period: rapid.SampledFrom([]int64{0, 0, 300}).Draw(t, "period"), AutoFailover: rapid.Bool().Draw(t, "pp")})
 				return nil, err
 			}),
@@ -408,7 +420,7 @@ func TestMachine(t *testing.T) {
 			}),
 			"modify group": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
 				pp, period := rapid.Bool().Draw(t, "pp"), rapid.SampledFrom([]int64{0, 1, 300}).Draw(t, "period")
-				_, err := a.ModifyGroup(now, groupOf(a, t), GroupChange{&pp, &period})
+				_, err := a.ModifyGroup(now, groupOf(a, t), GroupChange{&pp, &period, nil})
 				return nil, err
 			}),
 			"connect": command(func(a *Array, t *rapid.T) ([]ContentOp, error) {
@@ -560,7 +572,7 @@ func (a *Array) check(t *rapid.T) {
 	equal("sets of volumes", a.setsOf, setsOf)
 	equal("sets of hosts", a.hostSetsOf, hostSetsOf)
 	equal("number of snapshots", a.snapshots, snapshots)
-	equal("space", a.usedMiB, used)
+	equal("space", a.usedMiB, used+a.flash.mib(a.cfg.Nodes))
 	for c := range a.cpgs.all() {
 		equal("space of "+c.Name, []any{c.UserMiB, c.SnapshotMiB, c.Volumes, c.SnapshotsFor}, []any{user[c], snap[c], volumes[c], snapsFor[c]})
 		if f, _ := a.FreeSpace(c.Name); f.FreeMiB < 0 || f.TotalMiB < f.FreeMiB {
@@ -583,7 +595,24 @@ func (a *Array) check(t *rapid.T) {
 		vol   *volume
 	}
 	count := map[use]int{}
+	parts, ofSets := map[*vlun]bool{}, many[*volumeSet, *setVLUN]{}
+	for s := range a.setVLUNs.all() {
+		ofSets.add(s.vols, s)
+		if a.volumeSets.rows[s.vols.Name].val != s.vols || len(s.parts) != len(s.vols.members) || len(s.parts) == 0 {
+			t.Fatalf("an export of a set does not fit it: %+v", s.out())
+		}
+		for _, x := range s.parts {
+			parts[x] = true
+			if x.via != s || x.host != s.host || x.set != s.set || !slices.Contains(s.vols.members, x.vol) {
+				t.Fatalf("part %+v of %+v", x.VLUN, s.out())
+			}
+		}
+	}
+	equal("exports of sets", a.exportsOf, ofSets)
 	for x := range a.vluns.all() {
+		if parts[x] != (x.via != nil) {
+			t.Fatalf("an export by way of a set that has it not: %+v", x.VLUN)
+		}
 		if a.byID[x.vol.ID] != x.vol {
 			t.Fatalf("an export of what is gone: %+v", x.VLUN)
 		}
@@ -666,7 +695,7 @@ func (a *Array) check(t *rapid.T) {
 	}
 	following := map[*group]struct{}{}
 	for g := range a.groups.all() {
-		if g.Mode == Periodic && g.State == GroupIsStarted && g.Role == Primary {
+		if g.Mode != Synchronous && g.State == GroupIsStarted && g.Role == Primary {
 			following[g] = struct{}{}
 		}
 		for _, x := range g.Volumes {

@@ -22,7 +22,7 @@ const (
 // and '.', not beginning with '-' or '.' (unverified: the beginning).
 func checkName(field, name string, limit int) error {
 	if name == "" {
-		return &Error{Kind: MissingRequired, Field: field, Reason: "a name is required"}
+		return &Error{Kind: EmptyString, Field: field, Reason: "a name is required"}
 	}
 	if len(name) > limit {
 		return &Error{Kind: ExceedsLength, Field: field, Value: name, Reason: fmt.Sprintf("allowed are %d bytes", limit)}

@@ -10,11 +10,18 @@ import (
 // GroupMode is how a remote copy group follows, numbered as the WSAPI does.
 type GroupMode int
 
-// The modes.
+// The modes. The API took 2 for Periodic before and still does (HPE's
+// PowerShell toolkit).
 const (
-	Synchronous GroupMode = 1
-	Periodic    GroupMode = 3
+	Synchronous  GroupMode = 1
+	Periodic     GroupMode = 3
+	Asynchronous GroupMode = 4 // streaming
 )
+
+// asyncLag is how far the secondary of an asynchronous group is behind at most.
+// Unverified: it depends on load and link; the real array sends sets of writes
+// in the order in which they came.
+const asyncLag = 10 * time.Second
 
 // GroupState says whether a group copies, numbered as the WSAPI does.
 type GroupState int
@@ -74,6 +81,9 @@ type Group struct {
 	// AutoFailover is Peer Persistence: volumes have one WWN on both arrays, and
 	// when one is lost the other takes over by itself.
 	AutoFailover bool `json:"autoFailover,omitempty"`
+	// ActiveActive is Active Peer Persistence: hosts may use the paths of both
+	// arrays, those of the secondary behind the primary's.
+	ActiveActive bool `json:"activeActive,omitempty"`
 	// FailSafe: cut off as the primary, the array takes no I/O to the volumes.
 	FailSafe bool          `json:"failSafe,omitempty"`
 	Period   int64         `json:"period,omitempty"` // seconds between syncs; 0: on demand
@@ -128,6 +138,42 @@ func (a *Array) Targets() []Target {
 	}
 	slices.SortFunc(out, func(t, u Target) int { return cmp.Compare(t.Name, u.Name) })
 	return out
+}
+
+// RemoteLink is a way to another array: from a port for remote copy over IP to
+// one of the other.
+type RemoteLink struct {
+	Name   string
+	Target string
+	Port   PortPos
+	// Address of the port here, Peer that of the port there.
+	Address, Peer string
+	Up            bool
+}
+
+// RemoteLinks returns the links to all targets, by target and port: each port
+// of an array leads to the one of the same rank of the other. Unverified: how
+// the real array names links.
+func (a *Array) RemoteLinks() []RemoteLink {
+	out := []RemoteLink{}
+	for _, t := range a.Targets() {
+		l := a.links[t.Name]
+		here, there := a.remotePorts(), l.peer.remotePorts()
+		for i, p := range here {
+			if i >= len(there) {
+				break
+			}
+			q := there[i]
+			out = append(out, RemoteLink{Name: fmt.Sprintf("%s:%s", t.Name, p.PortPos), Target: t.Name, Port: p.PortPos, Address: p.Address, Peer: q.Address,
+				Up: l.up && p.State == LinkReady && q.State == LinkReady})
+		}
+	}
+	return out
+}
+
+// remotePorts are those for remote copy over IP, by place.
+func (a *Array) remotePorts() []Port {
+	return slices.DeleteFunc(a.Ports(), func(p Port) bool { return p.Type != RCIPPort })
 }
 
 // reach finds a target that answers.
@@ -204,7 +250,7 @@ func checkPeriod(m GroupMode, s int64) error {
 
 // CreateGroup makes a group, primary here and secondary on the target, empty
 // and stopped. Errors: names, EXISTENT_RCOPY_GROUP, RCOPY_GROUP_INV_TARGET,
-// RCOPY_TARGET_IS_NOT_READY, NON_EXISTENT_DOMAIN, NON_EXISTENT_CPG,
+// RCOPY_TARGET_IS_NOT_READY, UNSUP_OP, NON_EXISTENT_DOMAIN, NON_EXISTENT_CPG,
 // CPG_NOT_IN_SAME_DOMAIN, INV_INPUT_BAD_ENUM_VALUE, INV_INPUT_PARAM_CONFLICT,
 // INV_INPUT_EXCEEDS_RANGE.
 func (a *Array) CreateGroup(now time.Time, s GroupSpec) (Group, error) {
@@ -217,8 +263,8 @@ func (a *Array) CreateGroup(now time.Time, s GroupSpec) (Group, error) {
 	if err := a.checkDomain(s.Domain); err != nil {
 		return Group{}, err
 	}
-	if s.Mode != Synchronous && s.Mode != Periodic {
-		return Group{}, &Error{Kind: BadEnum, Field: "mode", Value: fmt.Sprint(int(s.Mode)), Reason: "allowed are 1 and 3"}
+	if s.Mode != Synchronous && s.Mode != Periodic && s.Mode != Asynchronous {
+		return Group{}, &Error{Kind: BadEnum, Field: "mode", Value: fmt.Sprint(int(s.Mode)), Reason: "allowed are 1, 3 and 4"}
 	}
 	if s.AutoFailover && s.Mode != Synchronous {
 		return Group{}, &Error{Kind: ParamConflict, Field: "autoFailover", Value: "true", Reason: "only in synchronous mode"}
@@ -229,6 +275,11 @@ func (a *Array) CreateGroup(now time.Time, s GroupSpec) (Group, error) {
 	b, err := a.reach(s.Target)
 	if err != nil {
 		return Group{}, err
+	}
+	if s.Mode == Asynchronous && (a.cfg.Family != ThreePAR || b.cfg.Family != ThreePAR) {
+		// Unverified: that a Primera of the version that the lab shows has no
+		// asynchronous groups, and what it says.
+		return Group{}, &Error{Kind: UnsupportedOp, Field: "mode", Value: fmt.Sprint(int(s.Mode)), Reason: "asynchronous groups are between arrays of the family " + string(ThreePAR)}
 	}
 	// The name on the other array ends with the number of this one.
 	remote := fmt.Sprintf("%s.r%d", s.Name, a.system)
@@ -337,13 +388,14 @@ func (a *Array) forget(now time.Time, g *group) {
 type GroupChange struct {
 	AutoFailover *bool
 	Period       *int64
+	ActiveActive *bool
 }
 
 // ModifyGroup changes a group on both sides, while it is stopped. Errors:
 // NON_EXISTENT_RCOPY_GROUP, RCOPY_GROUP_OPERATION_ONLY_ON_PRIMARY_SIDE,
 // RCOPY_GROUP_STARTED, RCOPY_TARGET_IS_NOT_READY, INV_INPUT_PARAM_CONFLICT,
 // INV_INPUT_EXCEEDS_RANGE, INV_INPUT_MISSING_REQUIRED (nothing to change),
-// RCOPY_GROUP_VOL_SIZE_NOT_MATCH (peers of other WWNs).
+// RCOPY_GROUP_VOL_SIZE_NOT_MATCH (peers of other WWNs), UNSUP_OP.
 func (a *Array) ModifyGroup(now time.Time, name string, ch GroupChange) (Group, error) {
 	g, b, p, err := a.change(name)
 	if err != nil {
@@ -363,6 +415,17 @@ func (a *Array) ModifyGroup(now time.Time, name string, ch GroupChange) (Group, 
 			}
 		}
 	}
+	if ch.ActiveActive != nil {
+		n.ActiveActive = *ch.ActiveActive
+	}
+	if n.ActiveActive && !n.AutoFailover {
+		// Unverified: that it wants Peer Persistence, as which it began, and what the
+		// array says.
+		return Group{}, &Error{Kind: ParamConflict, Field: "activeActive", Value: "true", Reason: "only with autoFailover"}
+	}
+	if n.ActiveActive && (a.cfg.Family != Primera || b.cfg.Family != Primera) {
+		return Group{}, &Error{Kind: UnsupportedOp, Field: "activeActive", Value: "true", Reason: "only between arrays of the family " + string(Primera)}
+	}
 	if ch.Period != nil {
 		n.Period = *ch.Period
 		if err := checkPeriod(n.Mode, n.Period); err != nil {
@@ -370,7 +433,7 @@ func (a *Array) ModifyGroup(now time.Time, name string, ch GroupChange) (Group, 
 		}
 	}
 	for _, x := range []*group{g, p} {
-		x.AutoFailover, x.Period = n.AutoFailover, n.Period
+		x.AutoFailover, x.Period, x.ActiveActive = n.AutoFailover, n.Period, n.ActiveActive
 	}
 	a.log(now, Changed, "group", g.Name)
 	b.log(now, Changed, "group", p.Name)

@@ -10,7 +10,8 @@ import (
 // What a group does with content. Started synchronously, primary and secondary
 // have one image from the end of the first sync on, until the group stops: then
 // the secondary gets a copy of its own. Periodically, the secondary is
-// overwritten with what the primary had when the sync began.
+// overwritten with what the primary had when the sync began; asynchronously, it
+// is overwritten so every few seconds, without a task.
 
 // StartGroup lets a group copy. Errors: NON_EXISTENT_RCOPY_GROUP,
 // RCOPY_GROUP_OPERATION_ONLY_ON_PRIMARY_SIDE, RCOPY_GROUP_STARTED,
@@ -56,7 +57,7 @@ func (a *Array) startSync(now time.Time, g *group, b *Array, p *group) (Task, []
 		v, _ := a.volumes.get(x.Volume)
 		w := b.peerOf(x)
 		t.TotalMiB += max(v.WrittenMiB, 1)
-		if g.Mode == Periodic {
+		if g.Mode != Synchronous {
 			frozen := fmt.Sprintf("%s-sync-%d", v.Image, a.taskSeq+1)
 			ops = append(ops, ContentOp{Do: CopyImage, Image: frozen, From: v.Image, SizeMiB: v.SizeMiB})
 			t.ops = append(t.ops, ContentOp{Do: OverwriteImage, Image: w.Image, From: frozen, SizeMiB: w.SizeMiB}, ContentOp{Do: DropImage, Image: frozen})
@@ -66,7 +67,7 @@ func (a *Array) startSync(now time.Time, g *group, b *Array, p *group) (Task, []
 	g.setStates(Syncing)
 	p.setStates(Syncing)
 	g.busy = a.start(now, t)
-	if g.Mode == Periodic {
+	if g.Mode != Synchronous {
 		a.following[g] = struct{}{}
 	}
 	return t.Task, ops
@@ -94,11 +95,16 @@ func (a *Array) synced(now time.Time, t *task) []ContentOp {
 	return ops
 }
 
-// periods begins the syncs of periodic groups that are due.
+// periods begins the syncs of periodic groups that are due, and lets
+// asynchronous ones follow.
 func (a *Array) periods(now time.Time) []ContentOp {
 	var due []*group
 	for g := range a.following {
-		if g.busy == nil && g.Period > 0 && !now.Before(g.LastSync.Add(time.Duration(g.Period)*time.Second)) {
+		every := time.Duration(g.Period) * time.Second
+		if g.Mode == Asynchronous {
+			every = asyncLag
+		}
+		if g.busy == nil && every > 0 && !now.Before(g.LastSync.Add(every)) {
 			due = append(due, g)
 		}
 	}
@@ -106,6 +112,11 @@ func (a *Array) periods(now time.Time) []ContentOp {
 	var ops []ContentOp
 	for _, g := range due {
 		if b, p, err := a.both(g); err == nil && a.startable(g, b) == nil {
+			if g.Mode == Asynchronous {
+				ops = append(ops, a.lastSync(now, g, b)...)
+				g.LastSync, p.LastSync = now, now
+				continue
+			}
 			_, more := a.startSync(now, g, b, p)
 			ops = append(ops, more...)
 		}
@@ -292,11 +303,11 @@ func (a *Array) RestoreGroup(now time.Time, name string) ([]ContentOp, error) {
 	return ops, nil
 }
 
-// lastSync overwrites the secondary of a periodic group with what the primary
-// has now.
+// lastSync overwrites the secondary of a group that isn't synchronous with what
+// the primary has now.
 func (a *Array) lastSync(now time.Time, g *group, b *Array) []ContentOp {
 	var ops []ContentOp
-	if g.Mode == Periodic {
+	if g.Mode != Synchronous {
 		for _, x := range g.Volumes {
 			v, _ := a.volumes.get(x.Volume)
 			w := b.peerOf(x)
@@ -312,7 +323,7 @@ func (a *Array) lastSync(now time.Time, g *group, b *Array) []ContentOp {
 // Switchover makes the other side primary while hosts go on working: Peer
 // Persistence without a failure. Errors: NON_EXISTENT_RCOPY_GROUP,
 // RCOPY_GROUP_NOT_STARTED, RCOPY_GROUP_IS_BUSY, RCOPY_TARGET_IS_NOT_READY,
-// RCOPY_GROUP_OPERATION_ONLY_ON_PRIMARY_SIDE, UNSUP_OP (periodic).
+// RCOPY_GROUP_OPERATION_ONLY_ON_PRIMARY_SIDE, UNSUP_OP (not synchronous).
 func (a *Array) Switchover(now time.Time, name string) error {
 	g, b, p, err := a.started(name)
 	if err != nil {
@@ -412,8 +423,21 @@ func (a *Array) Lost(now time.Time, target string) ([]ContentOp, error) {
 	return ops, nil
 }
 
-// standby says whether the paths to a volume here take no I/O: it is secondary,
-// or its primary was cut off.
+// standby says whether the paths to a volume here take no I/O: it is secondary
+// and not active, or its primary was cut off.
 func (v *volume) standby() bool {
-	return v.group != nil && (v.group.FailSafe || v.group.Role == Secondary && v.group.State == GroupIsStarted)
+	return v.group != nil && (v.group.FailSafe || v.following() && !v.distant())
+}
+
+// following says whether a volume is overwritten by its primary.
+func (v *volume) following() bool {
+	return v.group != nil && v.group.Role == Secondary && v.group.State == GroupIsStarted
+}
+
+// distant says whether the paths to a volume here take I/O on behalf of its
+// primary on the other array: with Active Peer Persistence, once it has all that
+// the primary has. Unverified: how they stand to hosts, here as what is active
+// and not optimized; the proximity of hosts is not simulated.
+func (v *volume) distant() bool {
+	return v.following() && v.group.ActiveActive && !v.group.FailSafe && v.group.Volumes[0].State == Synced // all have one state
 }

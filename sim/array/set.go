@@ -8,12 +8,15 @@ import (
 
 // Set is a set of volumes, or of hosts.
 type Set struct {
-	ID      int64    `json:"id"`
-	Name    string   `json:"name"`
-	UUID    string   `json:"uuid"`
-	Domain  string   `json:"domain,omitempty"`
-	Comment string   `json:"comment,omitempty"`
-	Members []string `json:"members,omitempty"` // in the order in which they came
+	ID      int64  `json:"id"`
+	Name    string `json:"name"`
+	UUID    string `json:"uuid"`
+	Domain  string `json:"domain,omitempty"`
+	Comment string `json:"comment,omitempty"`
+	// Flash is for a set of volumes whether the flash cache keeps them, 0 where it
+	// was never said.
+	Flash   FlashPolicy `json:"flash,omitempty"`
+	Members []string    `json:"members,omitempty"` // in the order in which they came
 }
 
 type volumeSet struct {
@@ -48,6 +51,7 @@ func (s *hostSet) out() Set {
 type SetSpec struct {
 	Name, Domain, Comment string // Domain: default that of the first member
 	Members               []string
+	Flash                 FlashPolicy // of a set of volumes
 }
 
 // SetChange says what to change. Adding and removing members goes with nothing
@@ -55,6 +59,7 @@ type SetSpec struct {
 type SetChange struct {
 	NewName, Comment *string
 	Add, Remove      []string
+	Flash            *FlashPolicy // of a set of volumes
 }
 
 func (ch SetChange) check() error {
@@ -62,9 +67,9 @@ func (ch SetChange) check() error {
 	switch {
 	case len(ch.Add) > 0 && len(ch.Remove) > 0:
 		return &Error{Kind: ParamConflict, Field: "action", Reason: "members are added or removed, not both"}
-	case members && (ch.NewName != nil || ch.Comment != nil):
-		return &Error{Kind: ParamConflict, Field: "setmembers", Reason: "not with newName or comment"}
-	case !members && ch.NewName == nil && ch.Comment == nil:
+	case members && (ch.NewName != nil || ch.Comment != nil || ch.Flash != nil):
+		return &Error{Kind: ParamConflict, Field: "setmembers", Reason: "not with newName, comment or flashCachePolicy"}
+	case !members && ch.NewName == nil && ch.Comment == nil && ch.Flash == nil:
 		return &Error{Kind: MissingRequired, Field: "action", Reason: "nothing to change"}
 	}
 	return nil
@@ -95,13 +100,18 @@ func (a *Array) newSet(s SetSpec, taken bool) error {
 	if err := a.checkDomain(s.Domain); err != nil {
 		return err
 	}
+	if s.Flash != 0 {
+		if err := s.Flash.check(); err != nil {
+			return err
+		}
+	}
 	return distinct(s.Members)
 }
 
 // fresh fills in what a new set is known by.
 func (a *Array) fresh(s SetSpec, domain, what string) Set {
 	a.setSeq++
-	return Set{ID: a.setSeq, Name: s.Name, UUID: uuid(a.cfg.Seed, what, uint64(a.setSeq)), Domain: domain, Comment: s.Comment}
+	return Set{ID: a.setSeq, Name: s.Name, UUID: uuid(a.cfg.Seed, what, uint64(a.setSeq)), Domain: domain, Comment: s.Comment, Flash: s.Flash}
 }
 
 // inDomain refuses a member of another domain than the set is in; the first
@@ -154,7 +164,8 @@ func (a *Array) CreateVolumeSet(now time.Time, s SetSpec) (Set, error) {
 	return set.out(), nil
 }
 
-// ModifyVolumeSet changes a set. Errors: NON_EXISTENT_SET, EXISTENT_SET, names,
+// ModifyVolumeSet changes a set. Where the set is exported a volume that joins
+// is exported, and one that leaves is no more. Errors: those of CreateVLUN, EXPORTED_VLUN (the last volume of an exported set), NON_EXISTENT_SET, EXISTENT_SET, names,
 // NON_EXISTENT_VOL, MEMBER_IN_SET, MEMBER_NOT_IN_SET,
 // MEMBER_NOT_IN_SAME_DOMAIN, INV_INPUT_DUP_NAME, INV_INPUT_PARAM_CONFLICT,
 // INV_INPUT_MISSING_REQUIRED (nothing to change).
@@ -183,6 +194,14 @@ func (a *Array) ModifyVolumeSet(now time.Time, name string, ch SetChange) (Set, 
 		}
 		members = append(members, v)
 	}
+	if len(ch.Add) > 0 {
+		if err := a.joining(set, members); err != nil {
+			return Set{}, err
+		}
+	} else if x := a.setVLUNsOf(set); len(x) > 0 && len(members) == len(set.members) {
+		// Unverified: that an exported set keeps a volume.
+		return Set{}, &Error{Kind: Exported, Field: "setmembers", Value: members[0].Name, Reason: "it is the last volume of an exported set", Holder: x[0].shell().target()}
+	}
 	if n.Name != name {
 		a.volumeSets.rename(name, n.Name)
 	}
@@ -192,6 +211,7 @@ func (a *Array) ModifyVolumeSet(now time.Time, name string, ch SetChange) (Set, 
 			set.members = append(set.members, v)
 			a.setsOf.add(v, set)
 		} else {
+			a.leave(a.partsOf(set, v))
 			set.members = slices.DeleteFunc(set.members, func(w *volume) bool { return w == v })
 			a.setsOf.drop(v, set)
 		}
@@ -222,6 +242,12 @@ func changeSet(s Set, ch SetChange, taken func(string) bool) (Set, error) {
 		}
 		s.Comment = *ch.Comment
 	}
+	if ch.Flash != nil {
+		if err := ch.Flash.check(); err != nil {
+			return s, err
+		}
+		s.Flash = *ch.Flash
+	}
 	return s, nil
 }
 
@@ -236,7 +262,7 @@ func membership(set, name string, is, add bool) error {
 }
 
 // DeleteVolumeSet drops a set; its volumes stay. Errors: NON_EXISTENT_SET,
-// VVSET_QOS_TARGET.
+// VVSET_QOS_TARGET, EXPORTED_VLUN.
 func (a *Array) DeleteVolumeSet(now time.Time, name string) error {
 	set, err := a.volumeSet(name)
 	if err != nil {
@@ -244,6 +270,9 @@ func (a *Array) DeleteVolumeSet(now time.Time, name string) error {
 	}
 	if a.rules.has(set) {
 		return &Error{Kind: SetHasQoS, Field: "name", Value: name, Reason: "the set has a QoS rule"}
+	}
+	if x := a.setVLUNsOf(set); len(x) > 0 {
+		return &Error{Kind: Exported, Field: "name", Value: name, Reason: "the set is exported", Holder: x[0].shell().target()}
 	}
 	for _, v := range set.members {
 		a.setsOf.drop(v, set)

@@ -10,17 +10,20 @@ import (
 // is configured (ports, users, domains, links), sessions and log-ins of
 // initiators are not part of it. It has CHAP secrets.
 type Stored struct {
-	CPGs       []CPG        `json:"cpgs,omitempty"`
-	Volumes    []Volume     `json:"volumes,omitempty"` // oldest first
-	Hosts      []StoredHost `json:"hosts,omitempty"`
-	VolumeSets []Set        `json:"volumeSets,omitempty"`
-	HostSets   []Set        `json:"hostSets,omitempty"`
-	Rules      []Rule       `json:"rules,omitempty"`
-	VLUNs      []VLUN       `json:"vluns,omitempty"`
-	Groups     []Group      `json:"groups,omitempty"`
-	Tasks      []StoredTask `json:"tasks,omitempty"`
-	Events     []Event      `json:"events,omitempty"`
-	Counters   Counters     `json:"counters"`
+	CPGs        []CPG        `json:"cpgs,omitempty"`
+	Volumes     []Volume     `json:"volumes,omitempty"` // oldest first
+	Hosts       []StoredHost `json:"hosts,omitempty"`
+	VolumeSets  []Set        `json:"volumeSets,omitempty"`
+	HostSets    []Set        `json:"hostSets,omitempty"`
+	Rules       []Rule       `json:"rules,omitempty"`
+	VLUNs       []VLUN       `json:"vluns,omitempty"` // not those by way of a set
+	SetVLUNs    []SetVLUN    `json:"setVLUNs,omitempty"`
+	Groups      []Group      `json:"groups,omitempty"`
+	Flash       *FlashCache  `json:"flash,omitempty"`
+	FlashPolicy FlashPolicy  `json:"flashPolicy,omitempty"`
+	Tasks       []StoredTask `json:"tasks,omitempty"`
+	Events      []Event      `json:"events,omitempty"`
+	Counters    Counters     `json:"counters"`
 }
 
 // Counters are what ids were given last.
@@ -52,8 +55,13 @@ type StoredTask struct {
 // State returns a copy of the state.
 func (a *Array) State() *Stored {
 	s := &Stored{CPGs: a.CPGs(), Volumes: a.Volumes(), VolumeSets: a.VolumeSets(), HostSets: a.HostSets(), Rules: a.Rules(),
-		VLUNs: a.VLUNs(), Groups: a.Groups(), Events: a.Events(0),
+		VLUNs: slices.DeleteFunc(a.VLUNs(), func(x VLUN) bool { return x.Via != "" }), SetVLUNs: a.SetVLUNs(), Groups: a.Groups(), Events: a.Events(0),
 		Counters: Counters{a.nextID, a.hostSeq, a.setSeq, a.ruleSeq, a.taskSeq, a.groupSeq, a.eventSeq, a.volumeSeq, a.sessionSeq}}
+	if a.flash != nil {
+		f := *a.flash
+		s.Flash = &f
+	}
+	s.FlashPolicy = a.flashPolicy
 	for h := range a.hosts.all() {
 		s.Hosts = append(s.Hosts, StoredHost{h.out(), h.secret, h.targetSecret})
 	}
@@ -88,11 +96,17 @@ func (a *Array) Restore(s *Stored) error {
 		return err
 	}
 	n.links, n.users = a.links, a.users
-	for _, step := range []func(*Stored) error{n.restoreCPGs, n.restoreVolumes, n.restoreHosts, n.restoreSets, n.restoreVLUNs, n.restoreGroups, n.restoreTasks} {
+	for _, step := range []func(*Stored) error{n.restoreCPGs, n.restoreVolumes, n.restoreHosts, n.restoreSets, n.restoreVLUNs, n.restoreSetVLUNs, n.restoreGroups, n.restoreTasks} {
 		if err := step(s); err != nil {
 			return fmt.Errorf("array: restore: %w", err)
 		}
 	}
+	if s.Flash != nil {
+		if _, err := n.CreateFlashCache(s.Flash.Created, *s.Flash); err != nil {
+			return fmt.Errorf("array: restore: flash cache: %w", err)
+		}
+	}
+	n.flashPolicy = s.FlashPolicy
 	c := s.Counters
 	n.nextID, n.hostSeq, n.setSeq, n.ruleSeq, n.taskSeq, n.groupSeq = c.NextID, c.Host, c.Set, c.Rule, c.Task, c.Group
 	n.volumeSeq, n.sessionSeq = c.Volume, c.Session
@@ -239,27 +253,36 @@ func (a *Array) restoreSets(s *Stored) error {
 
 func (a *Array) restoreVLUNs(s *Stored) error {
 	for _, o := range s.VLUNs {
-		x, err := a.resolve(VLUNSpec{Volume: o.Volume, LUN: o.LUN, Host: o.Host, Port: o.Port})
+		x, err := a.restoreVLUN(o)
 		if err != nil {
-			return fmt.Errorf("export of %q: %w", o.Volume, err)
+			return err
 		}
-		if o.LUN < 0 || o.LUN > MaxLUN || a.vluns.has(x.key()) || o.Host == "" && o.Port == nil {
-			return fmt.Errorf("export of %q: LUN %d, or given twice", o.Volume, o.LUN)
-		}
-		for _, h := range x.hosts() {
-			if err := h.takes(x.vol, x.LUN); err != nil {
-				return fmt.Errorf("export of %q: %w", o.Volume, err)
-			}
-		}
-		if x.Type == PortPresents {
-			if w := a.ports[*x.Port].luns.at[x.LUN]; w != nil {
-				return fmt.Errorf("export of %q: LUN %d of port %s is that of %q", o.Volume, o.LUN, x.Port, w.Name)
-			}
-		}
-		x.Created = o.Created
 		a.export(x)
 	}
 	return nil
+}
+
+// restoreVLUN is what an export was, where that fits.
+func (a *Array) restoreVLUN(o VLUN) (*vlun, error) {
+	x, err := a.resolve(VLUNSpec{Volume: o.Volume, LUN: o.LUN, Host: o.Host, Port: o.Port})
+	if err != nil {
+		return nil, fmt.Errorf("export of %q: %w", o.Volume, err)
+	}
+	if o.LUN < 0 || o.LUN > MaxLUN || a.vluns.has(x.key()) || o.Host == "" && o.Port == nil {
+		return nil, fmt.Errorf("export of %q: LUN %d, or given twice", o.Volume, o.LUN)
+	}
+	for _, h := range x.hosts() {
+		if err := h.takes(x.vol, x.LUN); err != nil {
+			return nil, fmt.Errorf("export of %q: %w", o.Volume, err)
+		}
+	}
+	if x.Type == PortPresents {
+		if w := a.ports[*x.Port].luns.at[x.LUN]; w != nil {
+			return nil, fmt.Errorf("export of %q: LUN %d of port %s is that of %q", o.Volume, o.LUN, x.Port, w.Name)
+		}
+	}
+	x.Created = o.Created
+	return x, nil
 }
 
 func (a *Array) restoreGroups(s *Stored) error {
@@ -280,7 +303,7 @@ func (a *Array) restoreGroups(s *Stored) error {
 			v.group = g
 		}
 		a.groups.put(g.Name, g)
-		if g.Mode == Periodic && g.State == GroupIsStarted && g.Role == Primary {
+		if g.Mode != Synchronous && g.State == GroupIsStarted && g.Role == Primary {
 			a.following[g] = struct{}{}
 		}
 	}

@@ -1,6 +1,10 @@
 package array
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Role says what a user may do.
 type Role string
@@ -20,6 +24,9 @@ type User struct {
 	Domain         string // empty: all
 }
 
+// Roles are all roles, the one that may do most first.
+func Roles() []Role { return []Role{Super, Edit, Browse, Service} }
+
 // Writes says whether users of the role may change things.
 func (r Role) Writes() bool { return r == Super || r == Edit }
 
@@ -30,9 +37,7 @@ func (a *Array) addUser(u User) error {
 	if u.Password == "" {
 		return fmt.Errorf("array: user %q: a password is required", u.Name)
 	}
-	switch u.Role {
-	case Super, Edit, Browse, Service:
-	default:
+	if !slices.Contains(Roles(), u.Role) {
 		return fmt.Errorf("array: user %q: role %q: allowed are %q, %q, %q and %q", u.Name, u.Role, Super, Edit, Browse, Service)
 	}
 	if err := a.checkDomain(u.Domain); err != nil {
@@ -43,6 +48,27 @@ func (a *Array) addUser(u User) error {
 	}
 	a.users[u.Name] = u
 	return nil
+}
+
+// Users returns all users without their passwords, by name.
+func (a *Array) Users() []User {
+	out := make([]User, 0, len(a.users))
+	for _, name := range slices.Sorted(maps.Keys(a.users)) {
+		u := a.users[name]
+		u.Password = ""
+		out = append(out, u)
+	}
+	return out
+}
+
+// User returns a user without the password. Errors: NON_EXISTENT_USER.
+func (a *Array) User(name string) (User, error) {
+	u, ok := a.users[name]
+	if !ok {
+		return User{}, &Error{Kind: NonExistentUser, Field: "name", Value: name, Reason: "no such user"}
+	}
+	u.Password = ""
+	return u, nil
 }
 
 // SetPassword changes the password of a user. Sessions stay.

@@ -32,6 +32,9 @@ type VLUN struct {
 	Port    *PortPos  `json:"port,omitempty"`
 	Type    VLUNType  `json:"type"`
 	Created time.Time `json:"created"`
+	// Via is the export that it is part of, where that is of a set of volumes:
+	// set:NAME. It goes with that.
+	Via string `json:"-"`
 }
 
 type vlun struct {
@@ -39,6 +42,7 @@ type vlun struct {
 	vol  *volume
 	host *host
 	set  *hostSet
+	via  *setVLUN // the export of a set that it is part of
 }
 
 // vlunKey is what a volume has at most one export for.
@@ -73,6 +77,9 @@ func (x *vlun) volume() string { return x.vol.Name }
 func (x *vlun) out() VLUN {
 	o := x.VLUN
 	o.Volume, o.WWN, o.Host = x.vol.Name, x.vol.WWN, ""
+	if x.via != nil {
+		o.Via = x.via.volume()
+	}
 	if x.host != nil || x.set != nil {
 		o.Host = x.target()
 	}
@@ -85,7 +92,7 @@ func (x *vlun) out() VLUN {
 
 // VLUNSpec says what to export.
 type VLUNSpec struct {
-	Volume string
+	Volume string // or set:NAME
 	LUN    int
 	Host   string // or set:NAME
 	Port   *PortPos
@@ -101,9 +108,6 @@ type VLUNSpec struct {
 func (a *Array) planVLUN(s VLUNSpec) (*vlun, error) {
 	if s.Volume == "" {
 		return nil, &Error{Kind: MissingRequired, Field: "volumeName", Reason: "a volume is required"}
-	}
-	if strings.HasPrefix(s.Volume, setPrefix) {
-		return nil, &Error{Kind: UnsupportedOp, Field: "volumeName", Value: s.Volume, Reason: "sets of volumes are not exported as one here"}
 	}
 	if s.Host == "" && s.Port == nil {
 		return nil, &Error{Kind: MissingExport, Field: "hostname", Reason: "hostname or portPos is required"}
@@ -163,18 +167,13 @@ func (a *Array) resolve(s VLUNSpec) (x *vlun, err error) {
 	if x.vol, err = a.volume("volumeName", s.Volume); err != nil {
 		return nil, err
 	}
-	switch name, set := strings.CutPrefix(s.Host, setPrefix); {
-	case set:
+	if x.host, x.set, err = a.hostOrSet(s.Host); err != nil {
+		return nil, err
+	}
+	if x.set != nil {
 		x.Type = ToHostSet
-		if x.set, err = a.hostSet(name); err != nil {
-			return nil, err
-		}
 		if s.Port != nil {
 			return nil, &Error{Kind: MatchedHostSet, Field: "portPos", Value: s.Port.String(), Reason: "not with a set of hosts"}
-		}
-	case s.Host != "":
-		if x.host, err = a.host("hostname", s.Host); err != nil {
-			return nil, err
 		}
 	}
 	if s.Port != nil {
@@ -191,6 +190,17 @@ func (a *Array) resolve(s VLUNSpec) (x *vlun, err error) {
 		}
 	}
 	return x, nil
+}
+
+// hostOrSet finds what a hostname of an export stands for: a host, a set of
+// them (set:NAME), or nothing where it is empty.
+func (a *Array) hostOrSet(name string) (h *host, set *hostSet, err error) {
+	if of, ok := strings.CutPrefix(name, setPrefix); ok {
+		set, err = a.hostSet(of)
+	} else if name != "" {
+		h, err = a.host("hostname", name)
+	}
+	return h, set, err
 }
 
 // hosts are those that an export goes to.
@@ -294,6 +304,14 @@ func (a *Array) presented(lun int, x *vlun, at *port) *volume {
 // PlanVLUN checks whether CreateVLUN would succeed, and says what it would
 // make.
 func (a *Array) PlanVLUN(s VLUNSpec) (VLUN, error) {
+	if strings.HasPrefix(s.Volume, setPrefix) {
+		x, err := a.createSetVLUN(time.Time{}, s)
+		if err != nil {
+			return VLUN{}, err
+		}
+		a.withdraw(x)
+		return x.out().VLUN, nil
+	}
 	x, err := a.planVLUN(s)
 	if err != nil {
 		return VLUN{}, err
@@ -301,15 +319,24 @@ func (a *Array) PlanVLUN(s VLUNSpec) (VLUN, error) {
 	return x.out(), nil
 }
 
-// CreateVLUN exports a volume. A host has a volume at one LUN only, and one
+// CreateVLUN exports a volume, or each of a set. A host has a volume at one LUN only, and one
 // volume at a LUN only, over whatever ports. Errors:
 // INV_INPUT_MISSING_REQUIRED, MISSING_VLUN_EXPORT_INFO, NON_EXISTENT_VOL,
 // NON_EXISTENT_HOST, NON_EXISTENT_SET, NON_EXISTENT_PORT,
 // INV_INPUT_PORT_SPECIFICATION, BAD_PORT_TYPE, INV_INPUT_MATCHED_HOSTSET,
 // INV_INPUT_EXCEEDS_RANGE, TOO_LARGE, EXISTENT_LUN, AUTO_LUN_ID_UNAVAILABLE,
 // LUN_HOSTPERSONA_CONFLICT, INV_OPERATION_VLUN_PCOPY_TARGET_VV,
-// INV_INPUT_PARAM_CONFLICT, MEMBER_NOT_IN_SAME_DOMAIN, VV_IN_STALE_STATE.
+// INV_INPUT_PARAM_CONFLICT, MEMBER_NOT_IN_SAME_DOMAIN, VV_IN_STALE_STATE, EMPTY_SET.
 func (a *Array) CreateVLUN(now time.Time, s VLUNSpec) (VLUN, error) {
+	if strings.HasPrefix(s.Volume, setPrefix) {
+		x, err := a.createSetVLUN(now, s)
+		if err != nil {
+			return VLUN{}, err
+		}
+		a.keepSetVLUN(x)
+		a.log(now, Added, "vlun", x.volume())
+		return x.out().VLUN, nil
+	}
 	x, err := a.planVLUN(s)
 	if err != nil {
 		return VLUN{}, err
@@ -359,41 +386,47 @@ func (a *Array) unexport(x *vlun) {
 
 // VLUNKey names an export.
 type VLUNKey struct {
-	Volume string
+	Volume string // or set:NAME
 	LUN    int
 	Host   string // or set:NAME; empty where a port presents
 	Port   *PortPos
 }
 
-func (a *Array) vlun(k VLUNKey) (*vlun, error) {
+// check refuses what is no name of an export.
+func (k VLUNKey) check() error {
 	if k.Volume == "" || k.Host == "" && k.Port == nil {
-		return nil, &Error{Kind: MissingRequired, Field: "vlun", Value: k.Volume, Reason: "volume, LUN, and host or port are required"}
+		return &Error{Kind: MissingRequired, Field: "vlun", Value: k.Volume, Reason: "volume, LUN, and host or port are required"}
 	}
 	if k.LUN < 0 || k.LUN > MaxLUN {
-		return nil, &Error{Kind: ExceedsRange, Field: "lun", Value: fmt.Sprint(k.LUN), Reason: fmt.Sprintf("allowed are 0 to %d", MaxLUN)}
-	}
-	var key vlunKey
-	var err error
-	if name, set := strings.CutPrefix(k.Host, setPrefix); set {
-		if key.set, err = a.hostSet(name); err != nil {
-			return nil, err
-		}
-	} else if k.Host != "" {
-		if key.host, err = a.host("hostname", k.Host); err != nil {
-			return nil, err
-		}
+		return &Error{Kind: ExceedsRange, Field: "lun", Value: fmt.Sprint(k.LUN), Reason: fmt.Sprintf("allowed are 0 to %d", MaxLUN)}
 	}
 	if k.Port != nil {
-		if err := k.Port.inRange(); err != nil {
-			return nil, err
-		}
+		return k.Port.inRange()
+	}
+	return nil
+}
+
+func (k VLUNKey) ofSet() bool { return strings.HasPrefix(k.Volume, setPrefix) }
+
+func noVLUN(k VLUNKey) error {
+	return &Error{Kind: NonExistentVLUN, Field: "vlun", Value: fmt.Sprintf("%s,%d,%s", k.Volume, k.LUN, k.Host), Reason: "no such export"}
+}
+
+// vlun finds the export of one volume, not one by way of a set.
+func (a *Array) vlun(k VLUNKey) (*vlun, error) {
+	var key vlunKey
+	var err error
+	if key.host, key.set, err = a.hostOrSet(k.Host); err != nil {
+		return nil, err
+	}
+	if k.Port != nil {
 		key.port = *k.Port
 	}
 	key.vol, _ = a.volumes.get(k.Volume)
-	if x, ok := a.vluns.get(key); ok && x.LUN == k.LUN {
+	if x, ok := a.vluns.get(key); ok && x.LUN == k.LUN && x.via == nil {
 		return x, nil
 	}
-	return nil, &Error{Kind: NonExistentVLUN, Field: "vlun", Value: fmt.Sprintf("%s,%d,%s", k.Volume, k.LUN, k.Host), Reason: "no such export"}
+	return nil, noVLUN(k)
 }
 
 // DeleteVLUN ends an export. What a host does with its paths is the host's: the
@@ -401,6 +434,12 @@ func (a *Array) vlun(k VLUNKey) (*vlun, error) {
 // INV_INPUT_MISSING_REQUIRED, INV_INPUT_EXCEEDS_RANGE, NON_EXISTENT_HOST,
 // NON_EXISTENT_SET, INV_INPUT_PORT_SPECIFICATION, NON_EXISTENT_VLUN.
 func (a *Array) DeleteVLUN(now time.Time, k VLUNKey) (VLUN, error) {
+	if err := k.check(); err != nil {
+		return VLUN{}, err
+	}
+	if k.ofSet() {
+		return a.deleteSetVLUN(now, k)
+	}
 	x, err := a.vlun(k)
 	if err != nil {
 		return VLUN{}, err
@@ -413,6 +452,16 @@ func (a *Array) DeleteVLUN(now time.Time, k VLUNKey) (VLUN, error) {
 
 // VLUN returns an export. Errors: as DeleteVLUN.
 func (a *Array) VLUN(k VLUNKey) (VLUN, error) {
+	if err := k.check(); err != nil {
+		return VLUN{}, err
+	}
+	if k.ofSet() {
+		s, err := a.setVLUN(k)
+		if err != nil {
+			return VLUN{}, err
+		}
+		return s.out().VLUN, nil
+	}
 	x, err := a.vlun(k)
 	if err != nil {
 		return VLUN{}, err
@@ -420,7 +469,8 @@ func (a *Array) VLUN(k VLUNKey) (VLUN, error) {
 	return x.out(), nil
 }
 
-// VLUNs returns all exports, oldest first.
+// VLUNs returns all exports of volumes, oldest first; those by way of a set say
+// so.
 func (a *Array) VLUNs() []VLUN {
 	out := make([]VLUN, 0, a.vluns.len())
 	for x := range a.vluns.all() {
@@ -496,6 +546,8 @@ type Device struct {
 	// Standby: the paths of this array don't take I/O, as the volume is the
 	// secondary one of a started remote copy group.
 	Standby bool
+	// Distant: they do, but those of the other array are better.
+	Distant bool
 }
 
 // Devices are what an initiator finds at a port, by LUN: what is exported to
@@ -569,7 +621,7 @@ func (a *Array) seen(h *host, v *volume, pos PortPos) bool {
 }
 
 func (v *volume) device(lun int) Device {
-	return Device{lun, v.Name, v.WWN, v.SizeMiB, v.ReadOnly, v.Image, v.standby()}
+	return Device{lun, v.Name, v.WWN, v.SizeMiB, v.ReadOnly, v.Image, v.standby(), v.distant()}
 }
 
 // ActiveVLUN is an export in effect over one path.

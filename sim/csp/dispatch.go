@@ -33,6 +33,8 @@ type call struct {
 	token *token
 	on    *backend
 	array *wsapi.Client
+	// instead is on and array, where they stand in for one that is lost.
+	instead *survivor
 }
 
 type handler func(*Server, *call) (reply, error)
@@ -41,35 +43,36 @@ type route struct {
 	method, pattern string
 	serve           handler
 	open            bool // without a token
+	survives        bool // another array may carry it out for one that is lost
 }
 
 var routes = []route{
-	{http.MethodPost, "tokens", (*Server).createToken, true},
-	{http.MethodDelete, "tokens/{id}", (*Server).deleteToken, false},
-	{http.MethodGet, "hosts", (*Server).listHosts, false},
-	{http.MethodPost, "hosts", (*Server).putHost, false},
-	{http.MethodDelete, "hosts", (*Server).deleteHost, false},
-	{http.MethodDelete, "hosts/{id}", (*Server).deleteHost, false},
-	{http.MethodGet, "volumes", (*Server).listVolumes, false},
-	{http.MethodPost, "volumes", (*Server).createVolume, false},
-	{http.MethodGet, "volumes/{id}", (*Server).getVolume, false},
-	{http.MethodPut, "volumes/{id}", (*Server).changeVolume, false},
-	{http.MethodDelete, "volumes/{id}", (*Server).deleteVolume, false},
-	{http.MethodPut, "volumes/{id}/actions/publish", (*Server).publish, false},
-	{http.MethodPut, "volumes/{id}/actions/unpublish", (*Server).unpublish, false},
-	{http.MethodGet, "snapshots", (*Server).listSnapshots, false},
-	{http.MethodPost, "snapshots", (*Server).createSnapshot, false},
-	{http.MethodGet, "snapshots/{id}", (*Server).getSnapshot, false},
-	{http.MethodDelete, "snapshots/{id}", (*Server).deleteSnapshot, false},
-	{http.MethodGet, "volume_groups", (*Server).listGroups, false},
-	{http.MethodPost, "volume_groups", (*Server).createGroup, false},
-	{http.MethodGet, "volume_groups/{id}", (*Server).getGroup, false},
-	{http.MethodDelete, "volume_groups/{id}", (*Server).deleteGroup, false},
-	{http.MethodGet, "snapshot_groups", (*Server).listSnapshotGroups, false},
-	{http.MethodPost, "snapshot_groups", (*Server).createSnapshotGroup, false},
-	{http.MethodGet, "snapshot_groups/{id}", (*Server).getSnapshotGroup, false},
-	{http.MethodDelete, "snapshot_groups/{id}", (*Server).deleteSnapshotGroup, false},
-	{http.MethodGet, "replication_partners", (*Server).listPartners, false},
+	{http.MethodPost, "tokens", (*Server).createToken, true, false},
+	{http.MethodDelete, "tokens/{id}", (*Server).deleteToken, false, false},
+	{http.MethodGet, "hosts", (*Server).listHosts, false, false},
+	{http.MethodPost, "hosts", (*Server).putHost, false, true},
+	{http.MethodDelete, "hosts", (*Server).deleteHost, false, false},
+	{http.MethodDelete, "hosts/{id}", (*Server).deleteHost, false, false},
+	{http.MethodGet, "volumes", (*Server).listVolumes, false, false},
+	{http.MethodPost, "volumes", (*Server).createVolume, false, false},
+	{http.MethodGet, "volumes/{id}", (*Server).getVolume, false, true},
+	{http.MethodPut, "volumes/{id}", (*Server).changeVolume, false, false},
+	{http.MethodDelete, "volumes/{id}", (*Server).deleteVolume, false, false},
+	{http.MethodPut, "volumes/{id}/actions/publish", (*Server).publish, false, true},
+	{http.MethodPut, "volumes/{id}/actions/unpublish", (*Server).unpublish, false, false},
+	{http.MethodGet, "snapshots", (*Server).listSnapshots, false, false},
+	{http.MethodPost, "snapshots", (*Server).createSnapshot, false, false},
+	{http.MethodGet, "snapshots/{id}", (*Server).getSnapshot, false, false},
+	{http.MethodDelete, "snapshots/{id}", (*Server).deleteSnapshot, false, false},
+	{http.MethodGet, "volume_groups", (*Server).listGroups, false, false},
+	{http.MethodPost, "volume_groups", (*Server).createGroup, false, false},
+	{http.MethodGet, "volume_groups/{id}", (*Server).getGroup, false, false},
+	{http.MethodDelete, "volume_groups/{id}", (*Server).deleteGroup, false, false},
+	{http.MethodGet, "snapshot_groups", (*Server).listSnapshotGroups, false, false},
+	{http.MethodPost, "snapshot_groups", (*Server).createSnapshotGroup, false, false},
+	{http.MethodGet, "snapshot_groups/{id}", (*Server).getSnapshotGroup, false, false},
+	{http.MethodDelete, "snapshot_groups/{id}", (*Server).deleteSnapshotGroup, false, false},
+	{http.MethodGet, "replication_partners", (*Server).listPartners, false, false},
 }
 
 // match finds the route of a path below Prefix, as it came.
@@ -219,7 +222,12 @@ func (s *Server) carryOut(to route, c *call, session string) (res reply, err err
 		}
 		c.array = c.on.client(c.token.login)
 	}
-	return to.serve(s, c)
+	res, err = to.serve(s, c)
+	var f *failure
+	if to.survives && asFailure(err, &f) && f.away {
+		return s.instead(to, c, err)
+	}
+	return res, err
 }
 
 func send(w http.ResponseWriter, a answer) {

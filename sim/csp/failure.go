@@ -1,6 +1,7 @@
 package csp
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ type failure struct {
 	status  int
 	message string
 	array   *wsapi.Error // what the array said, where it is that
+	away    bool         // the array did not answer
 }
 
 func (f *failure) Error() string { return fmt.Sprintf("csp: %d: %s", f.status, f.message) }
@@ -50,6 +52,9 @@ func (f *failure) Unwrap() error {
 	}
 	return f.array
 }
+
+// asFailure finds a failure in an error.
+func asFailure(err error, f **failure) bool { return errors.As(err, f) }
 
 func refuse(status int, format string, args ...any) *failure {
 	return &failure{status: status, message: fmt.Sprintf(format, args...)}
@@ -84,7 +89,9 @@ func failed(doing string, err error) error {
 	}
 	var e *wsapi.Error
 	if !errors.As(err, &e) {
-		return refuse(http.StatusInternalServerError, "%s: %v", doing, err)
+		f := refuse(http.StatusInternalServerError, "%s: %v", doing, err)
+		f.away = !errors.Is(err, context.Canceled)
+		return f
 	}
 	status := http.StatusInternalServerError
 	text := e.Error()
@@ -110,7 +117,7 @@ func failed(doing string, err error) error {
 func inTheWay(err error) error {
 	var f *failure
 	if errors.As(err, &f) && f.array != nil && (f.status == http.StatusConflict || f.array.Code == wsapi.CodeCopying) {
-		return &failure{http.StatusInternalServerError, f.message, f.array}
+		return &failure{status: http.StatusInternalServerError, message: f.message, array: f.array}
 	}
 	return err
 }

@@ -44,7 +44,13 @@ func TestHosts(t *testing.T) {
 	r.refused(409, "code 73", "POST", "/hosts", host("n1", "u1", "iqn.a:2", "iqn.a:4"))
 	r.refused(400, "no initiators", "POST", "/hosts", host("n4", "u4"))
 	r.refused(400, "uuid", "POST", "/hosts", host("n4", "", "iqn.a:9"))
-	r.refused(400, "access_protocol", "POST", "/hosts", `{"uuid":"u4","access_protocol":"scsi"}`)
+	r.refused(400, "name", "POST", "/hosts", host("", "u4", "iqn.a:9"))
+	for _, bad := range []string{"a:9", "iqn.", "iqn.a b", "iqn." + strings.Repeat("a", 220)} {
+		r.refused(400, "iqns", "POST", "/hosts", host("n4", "u4", bad))
+	}
+	r.refused(400, "wwpns", "POST", "/hosts", `{"name":"n4","uuid":"u4","wwpns":["10000000c9a1b2c"]}`)
+	r.refused(400, "nqns", "POST", "/hosts", `{"name":"n4","uuid":"u4","nqns":["iqn.a"]}`)
+	r.refused(400, "access_protocol", "POST", "/hosts", `{"name":"n4","uuid":"u4","access_protocol":"scsi"}`)
 
 	// One that an administrator has made is taken.
 	r.arrays[0].with(func(a *array.Array) {

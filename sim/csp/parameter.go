@@ -24,6 +24,10 @@ const (
 	modePeriodic = "periodic"
 )
 
+// policyActive is the replication_policy of Active Peer Persistence: hosts use
+// the paths of both arrays.
+const policyActive = "active"
+
 // config are parameters as they come: most of their values are strings, some
 // booleans or numbers.
 type config map[string]string
@@ -143,6 +147,11 @@ func (c config) check() error {
 		return wrong("remote_copy_group", "", "required with replication_devices, or one_rcg_per_pvc")
 	case len(group) > maxGroupName:
 		return wrong("remote_copy_group", group, fmt.Sprintf("allowed are %d bytes", maxGroupName))
+	}
+	if p := c["replication_policy"]; p != "" && p != policyActive {
+		return wrong("replication_policy", p, "allowed is "+policyActive)
+	} else if p != "" && c["replication_devices"] == "" {
+		return wrong("replication_devices", "", "required with replication_policy")
 	}
 	_, err := c.number("periodic_replication_interval", 15, 31622400)
 	return err

@@ -16,7 +16,7 @@ func TestParametersThatAreWrong(t *testing.T) {
 	for _, x := range [][2]string{
 		{`{"access_protocol":"scsi"}`, "access_protocol"},
 		{`{"cpg":"nope"}`, "cpg"},
-		{`{"cpg":"cpg1","snap_cpg":"nope"}`, "cpg"},
+		{`{"cpg":"cpg1","snap_cpg":"nope"}`, "snap_cpg"},
 		{`{"virtual_domain":"d1"}`, "cpg"},
 		{`{"provisioning_type":"thick"}`, "provisioning_type"},
 		{`{"provisioning_type":"full"}`, "provisioning_type"},

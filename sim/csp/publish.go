@@ -69,6 +69,9 @@ func (s *Server) publish(c *call) (reply, error) {
 	default:
 		return reply{}, wrong("access_protocol", proto, "allowed are iscsi, fc, nvmetcp and nfs")
 	}
+	if c.instead != nil && !c.instead.has(x.vv.Name) { // the other array has what is not its own any more
+		return reply{}, refuse(http.StatusNotFound, "volume %s not found", clip(id))
+	}
 	pair, err := s.pairOf(c, x)
 	if err != nil {
 		return reply{}, err

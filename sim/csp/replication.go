@@ -29,6 +29,9 @@ func (s *Server) checkReplication(c *call, cfg config) error {
 	if d.TargetName == c.on.Name {
 		return wrong("replication_devices", cfg["replication_devices"], "its target is the array itself")
 	}
+	if cfg["replication_policy"] == policyActive && d.TargetMode == modePeriodic {
+		return wrong("replication_policy", policyActive, "the replication device is periodic")
+	}
 	if cfg["periodic_replication_interval"] != "" && d.TargetMode != modePeriodic {
 		return wrong("periodic_replication_interval", cfg["periodic_replication_interval"], "the replication device is not periodic")
 	}
@@ -147,8 +150,8 @@ func (s *Server) admit(c *call, g wsapi.Group, volume string, d ReplicationDevic
 					return err
 				}
 			}
-		} else if !g.PeerPersistence() {
-			if err := c.array.SetPeerPersistence(c.ctx, g.Name, d.TargetName); err != nil {
+		} else if active := cfg["replication_policy"] == policyActive; !g.PeerPersistence() || active && !g.Active() {
+			if err := c.array.SetPeerPersistence(c.ctx, g.Name, d.TargetName, active); err != nil {
 				return err
 			}
 		}
@@ -195,7 +198,7 @@ type pairing struct {
 }
 
 // pairOf looks how a volume is replicated; nil where it is not. It has to be
-// primary.
+// primary, or active on both arrays.
 func (s *Server) pairOf(c *call, x *item) (*pairing, error) {
 	if x.Replica == "" {
 		return nil, nil
@@ -212,7 +215,7 @@ func (s *Server) pairOf(c *call, x *item) (*pairing, error) {
 	if !in {
 		return nil, nil
 	}
-	if g.Role != wsapi.Primary {
+	if g.Role != wsapi.Primary && !(g.Active() && g.Started()) {
 		return nil, roleChanged(doing, g.Name)
 	}
 	p := &pairing{group: g, remote: remote, on: s.arrayNamed(g.Target())}

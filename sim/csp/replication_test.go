@@ -144,3 +144,79 @@ func TestPeriodicReplication(t *testing.T) {
 		}
 	})
 }
+
+// TestActivePeerPersistence: nodes use both arrays, and while the one that made a
+// volume is lost it is published by the other, and nothing else is done.
+func TestActivePeerPersistence(t *testing.T) {
+	r := newRig(t, withPair("sync"))
+	const cfg = `{"access_protocol":"iscsi","cpg":"cpg1","remote_copy_group":"rcg1","replication_devices":"r1","replication_policy":"active"}`
+	r.refused(400, "replication_policy", "POST", "/volumes", `{"name":"v","size":1073741824,"config":{"replication_devices":"r1","remote_copy_group":"rcg1","replication_policy":"passive"}}`)
+	r.refused(400, "replication_devices", "POST", "/volumes", `{"name":"v","size":1073741824,"config":{"replication_policy":"active"}}`)
+	r.volume(pvc, cfg)
+	r.synced("rcg1")
+	there := ""
+	r.arrays[1].with(func(a *array.Array) { there = a.Groups()[0].Name })
+	r.do(200, "POST", "/hosts", fmt.Sprintf(node, "iscsi"))
+	publish := `{"host_uuid":"` + uuid + `","access_protocol":"iscsi"}`
+	p := r.do(200, "PUT", "/volumes/"+pvc+"/actions/publish", publish)
+	if len(p["PeerArrayDetails"].([]any)) != 1 {
+		t.Errorf("published as %v", p)
+	}
+	// The roles of arrays that are both active are nothing to nodes.
+	r.arrays[0].with(func(a *array.Array) {
+		if err := a.Switchover(time.Now(), "rcg1"); err != nil {
+			t.Error(err)
+		}
+	})
+	r.do(204, "PUT", "/volumes/"+pvc+"/actions/unpublish", publish)
+	r.do(200, "POST", "/hosts", fmt.Sprintf(node, "iscsi"))
+	r.do(200, "PUT", "/volumes/"+pvc+"/actions/publish", publish)
+	r.arrays[1].with(func(a *array.Array) {
+		if err := a.Switchover(time.Now(), there); err != nil {
+			t.Error(err)
+		}
+	})
+	r.do(204, "PUT", "/volumes/"+pvc+"/actions/unpublish", publish)
+
+	lost := func(yes bool) {
+		r.arrays[0].api.SetReachable(!yes)
+		r.arrays[1].with(func(a *array.Array) {
+			var err error
+			if yes {
+				_, err = a.Lost(time.Now(), "array1")
+			} else {
+				_, err = a.Connect(time.Now(), "array1", true)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	lost(true)
+	r.s.ForgetTokens() // as after a restart: the other array knows the user
+	r.login()
+	r.do(200, "GET", "/volumes/"+pvc, "")
+	r.do(200, "POST", "/hosts", fmt.Sprintf(node, "iscsi"))
+	q := r.do(200, "PUT", "/volumes/"+pvc+"/actions/publish", publish)
+	if q["serial_number"] != p["serial_number"] || q["PeerArrayDetails"] != nil || fmt.Sprint(q["target_names"]) == fmt.Sprint(p["target_names"]) || len(r.arrays[1].vluns(vv)) != 4 {
+		t.Errorf("published as %v", q)
+	}
+	r.do(200, "PUT", "/volumes/"+pvc+"/actions/publish", publish)
+	r.refused(500, "", "PUT", "/volumes/"+pvc+"/actions/unpublish", publish)
+	r.refused(500, "", "POST", "/volumes", `{"name":"v","size":1073741824,"config":{"cpg":"cpg1"}}`)
+	r.refused(500, "", "DELETE", "/volumes/"+pvc, "")
+	r.refused(500, "", "PUT", "/volumes/other/actions/publish", publish)
+	lost(false)
+	r.arrays[1].with(func(a *array.Array) {
+		if _, _, err := a.Recover(time.Now(), there); err != nil {
+			t.Error(err)
+		}
+	})
+	r.synced("rcg1")
+	r.do(204, "PUT", "/volumes/"+pvc+"/actions/unpublish", publish)
+	for i, a := range r.arrays {
+		if all := a.vluns(vv); len(all) != 0 {
+			t.Errorf("array %d has %v", i, all)
+		}
+	}
+}

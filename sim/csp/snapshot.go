@@ -252,7 +252,7 @@ func (s *Server) deleteSnapshot(c *call) (reply, error) {
 	case wsapi.NotFound(err):
 		return reply{}, nil
 	case wsapi.Is(err, wsapi.CodeCopying): // content is copied from it
-		return reply{}, &failure{http.StatusConflict, "deleting snapshot " + clip(id) + ": " + err.Error(), nil}
+		return reply{}, &failure{status: http.StatusConflict, message: "deleting snapshot " + clip(id) + ": " + err.Error()}
 	}
 	return reply{}, failed("deleting snapshot "+clip(id), err)
 }

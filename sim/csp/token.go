@@ -107,7 +107,12 @@ func (s *Server) createToken(c *call) (reply, error) {
 	l := login{*in.Username, *in.Password}
 	if err := b.client(l).Login(c.ctx); err != nil {
 		b.forget(l, err)
-		return reply{}, failed("login to "+b.Name, err)
+		err = failed("login to "+b.Name, err)
+		// Who is known to an array that has taken over for one that is lost may
+		// publish what it has.
+		if f := (*failure)(nil); !asFailure(err, &f) || !f.away || len(s.survivors(c, b, l)) == 0 {
+			return reply{}, err
+		}
 	}
 	t := s.tokens.make(b, l, s.cfg.Now(), s.cfg.TokenLife)
 	return reply{body: tokenOut{t.ID, t.user, in.ArrayIP, t.Session, t.created.Unix(), t.expires.Unix()}}, nil

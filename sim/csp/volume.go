@@ -3,6 +3,7 @@ package csp
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -271,8 +272,12 @@ func (s *Server) plain(c *call, in volumeIn, r record, mib int64) (string, error
 		return c.array.CreateVolume(c.ctx, wsapi.NewVolume{Name: name, CPG: cpg, SnapCPG: snap, SizeMiB: mib,
 			TPVV: p.tpvv, TDVV: p.tdvv, Reduce: p.reduce, Compression: p.compression, Comment: comment})
 	})
-	if wsapi.Is(err, wsapi.CodeNoCPG) {
-		return "", wrong("cpg", cpg+", "+snap, "the array has no such CPG")
+	var e *wsapi.Error
+	if wsapi.Is(err, wsapi.CodeNoCPG) && errors.As(err, &e) {
+		if e.Ref == "snapCPG" {
+			return "", wrong("snap_cpg", snap, "the array has no such CPG")
+		}
+		return "", wrong("cpg", cpg, "the array has no such CPG")
 	}
 	return name, failed("creating volume "+clip(in.Name), err)
 }

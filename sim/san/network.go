@@ -339,7 +339,7 @@ func (v view) LUN(initiator string, t scsi.Target, number int) (scsi.LUN, error)
 
 func lunOf(d array.Device) scsi.LUN {
 	return scsi.LUN{Number: d.LUN, WWN: strings.ToLower(d.WWN), Vendor: vendor, Product: product, Bytes: d.SizeMiB << 20,
-		ReadOnly: d.ReadOnly, Standby: d.Standby, Image: d.Image}
+		ReadOnly: d.ReadOnly, Standby: d.Standby, NonOptimized: d.Distant, Image: d.Image}
 }
 
 // Open implements scsi.SAN.

@@ -143,10 +143,18 @@ func (s *SAN) LinkDown(one, other string, down bool) error {
 	})
 }
 
-// Recover makes the other side of all groups that failed over to an array
-// secondary again, and lets it be brought up to date: what an administrator does
-// once the lost array is back. Errors: those of array.Recover.
-func (s *SAN) Recover(name string) error {
+// FailBack gives the groups that an array holds in the wrong direction their
+// natural one again: what an administrator does once they are up to date after
+// Recover. Errors: those of array.RestoreGroup, RCOPY_GROUP_IS_BUSY before that.
+func (s *SAN) FailBack(name string) error {
+	return s.turned(name, func(a *Array, now time.Time, g array.Group) ([]array.ContentOp, error) {
+		return a.core.RestoreGroup(now, g.Name)
+	})
+}
+
+// turned does something to each group that an array holds in the wrong
+// direction.
+func (s *SAN) turned(name string, do func(*Array, time.Time, array.Group) ([]array.ContentOp, error)) error {
 	a, err := s.array(name)
 	if err != nil {
 		return err
@@ -154,15 +162,28 @@ func (s *SAN) Recover(name string) error {
 	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
 		var ops []array.ContentOp
 		for _, g := range a.core.Groups() {
-			if g.Role != array.Primary || !g.Reversed || g.State == array.GroupIsStarted {
+			if g.Role != array.Primary || !g.Reversed {
 				continue
 			}
-			_, more, err := a.core.Recover(now, g.Name)
+			more, err := do(a, now, g)
 			ops = append(ops, more...)
 			if err != nil {
 				return ops, err
 			}
 		}
 		return ops, nil
+	})
+}
+
+// Recover makes the other side of all groups that failed over to an array
+// secondary again, and lets it be brought up to date: what an administrator does
+// once the lost array is back. Errors: those of array.Recover.
+func (s *SAN) Recover(name string) error {
+	return s.turned(name, func(a *Array, now time.Time, g array.Group) ([]array.ContentOp, error) {
+		if g.State == array.GroupIsStarted {
+			return nil, nil
+		}
+		_, ops, err := a.core.Recover(now, g.Name)
+		return ops, err
 	})
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // decode reads a request's body into a struct. Members are spelled exactly; one
-// that the struct has not is refused (INV_INPUT), as is one of another type
-// (INV_INPUT_WRONG_TYPE), a null too. Of a member that is given twice the last
-// counts. Pointers tell what was not given.
+// that the struct has not is refused (INV_INPUT), as is one that is given twice
+// (unverified: the code), and one of another type (INV_INPUT_WRONG_TYPE), a null
+// too. Pointers tell what was not given.
 func decode(raw []byte, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return &failure{status: http.StatusBadRequest, code: codeEOF, desc: "unexpected end of input"}
@@ -29,8 +29,8 @@ func decode(raw []byte, into any) error {
 // takeAction takes the member action, a number, out of a body: what else there
 // may be depends on it. Without one it is nil.
 func takeAction(raw []byte) (action *int64, rest []byte, err error) {
-	var all map[string]json.RawMessage
-	if json.Unmarshal(raw, &all) != nil || all["action"] == nil { // who decodes raw says what is wrong
+	all, err := membersOf(raw)
+	if err != nil || all["action"] == nil { // who decodes raw says what is wrong
 		return nil, raw, nil
 	}
 	action = new(int64)
@@ -40,6 +40,33 @@ func takeAction(raw []byte) (action *int64, rest []byte, err error) {
 	delete(all, "action")
 	rest, err = json.Marshal(all)
 	return action, rest, err
+}
+
+// membersOf reads an object. Errors: INV_INPUT_WRONG_TYPE (it is none),
+// INV_INPUT (a member is given twice).
+func membersOf(raw []byte) (map[string]json.RawMessage, error) {
+	none := refuse(array.WrongType, "", "invalid input: wrong type, an object is required")
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, none
+	}
+	all := map[string]json.RawMessage{}
+	for d.More() {
+		t, err := d.Token()
+		name, ok := t.(string)
+		if err != nil || !ok {
+			return nil, none
+		}
+		if _, twice := all[name]; twice {
+			return nil, refuse(array.InvalidInput, clip(name), "invalid input: "+clip(name)+" is given twice")
+		}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return nil, none
+		}
+		all[name] = v
+	}
+	return all, nil
 }
 
 // member of a struct by the name that the API has for it.
@@ -68,9 +95,9 @@ func fill(raw json.RawMessage, v reflect.Value, name string) error {
 		if raw[0] != '{' {
 			return wrong("an object")
 		}
-		var all map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &all); err != nil {
-			return wrong("an object")
+		all, err := membersOf(raw)
+		if err != nil {
+			return err
 		}
 		keys := make([]string, 0, len(all))
 		for k := range all {

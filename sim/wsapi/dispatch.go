@@ -65,7 +65,7 @@ var routes = map[string][]route{}
 
 func init() {
 	for _, rs := range [][]route{sessionRoutes, systemRoutes, volumeRoutes, cpgRoutes, hostRoutes, vlunRoutes, portRoutes,
-		setRoutes, taskRoutes, qosRoutes, remoteCopyRoutes} {
+		setRoutes, taskRoutes, qosRoutes, remoteCopyRoutes, flashCacheRoutes, userRoutes, eventRoutes, reportRoutes} {
 		for _, r := range rs {
 			first, _, _ := strings.Cut(r.pattern, "/")
 			routes[first] = append(routes[first], r)

@@ -11,6 +11,8 @@ var remoteCopyRoutes = []route{
 	get("remotecopy", (*Server).remoteCopy),
 	get("remotecopytargets", (*Server).listTargets),
 	get("remotecopytargets/{name}", (*Server).getTarget),
+	get("remotecopylinks", (*Server).listLinks),
+	get("remotecopylinks/{name}", (*Server).getLink),
 	get("remotecopygroups", (*Server).listGroups),
 	get("remotecopygroups/{name}", (*Server).getGroup),
 	change(http.MethodPost, "remotecopygroups", (*Server).createGroup),
@@ -57,6 +59,34 @@ func (s *Server) getTarget(c *call) (reply, error) {
 	return reply{}, f
 }
 
+// linkOut shows a link. Unverified: all its members; the client that is public
+// (HPE's PowerShell toolkit) hands on what it gets. Status is 1 up, 2 down.
+func linkOut(c *call, l array.RemoteLink) map[string]any {
+	status := 1
+	if !l.Up {
+		status = 2
+	}
+	return map[string]any{"name": l.Name, "targetName": l.Target, "portPos": l.Port, "address": l.Address, "targetAddress": l.Peer, "status": status,
+		"links": c.link("remotecopylinks", l.Name)}
+}
+
+func (s *Server) listLinks(c *call) (reply, error) {
+	var out []map[string]any
+	for _, l := range s.a.RemoteLinks() {
+		out = append(out, linkOut(c, l))
+	}
+	return reply{body: list(out)}, nil
+}
+
+func (s *Server) getLink(c *call) (reply, error) {
+	for _, l := range s.a.RemoteLinks() {
+		if l.Name == c.vars["name"] {
+			return reply{body: linkOut(c, l)}, nil
+		}
+	}
+	return reply{}, refuse(array.NonExistentLink, "name", "remote copy link does not exist")
+}
+
 func (s *Server) groupVolumesOut(g array.Group) []map[string]any {
 	out := []map[string]any{}
 	for _, v := range g.Volumes {
@@ -72,7 +102,7 @@ func (s *Server) groupVolumesOut(g array.Group) []map[string]any {
 
 func (s *Server) groupOut(c *call, g array.Group) map[string]any {
 	target := map[string]any{"targetName": g.Target, "remoteGroupName": g.Remote, "mode": g.Mode, "state": g.State, "roleReversed": g.Reversed,
-		"policies": map[string]any{"autoFailover": g.AutoFailover, "pathManagement": g.AutoFailover, "autoRecover": false, "overPeriodAlert": false}}
+		"policies": map[string]any{"autoFailover": g.AutoFailover, "pathManagement": g.AutoFailover, "activeActive": g.ActiveActive, "autoRecover": false, "overPeriodAlert": false}}
 	if g.Period > 0 {
 		target["syncPeriod"] = g.Period
 	}
@@ -145,7 +175,11 @@ func (s *Server) createGroup(c *call) (reply, error) {
 	if err := required(t.Mode != nil, "mode"); err != nil {
 		return reply{}, err
 	}
-	g, err := s.a.CreateGroup(c.now, array.GroupSpec{Name: *in.Name, Target: *t.TargetName, Domain: given(in.Domain), Mode: array.GroupMode(*t.Mode),
+	mode := array.GroupMode(*t.Mode)
+	if mode == 2 { // what periodic was before it was 3: still taken (HPE's PowerShell toolkit)
+		mode = array.Periodic
+	}
+	g, err := s.a.CreateGroup(c.now, array.GroupSpec{Name: *in.Name, Target: *t.TargetName, Domain: given(in.Domain), Mode: mode,
 		LocalUserCPG: given(in.LocalUserCPG), LocalSnapCPG: given(in.LocalSnapCPG), TargetUserCPG: given(t.UserCPG), TargetSnapCPG: given(t.SnapCPG)})
 	if err != nil {
 		return reply{}, err
@@ -334,6 +368,7 @@ func (s *Server) modifyGroup(c *call) (reply, error) {
 			Policies     *struct {
 				AutoFailover   *bool `json:"autoFailover"`
 				PathManagement *bool `json:"pathManagement"`
+				ActiveActive   *bool `json:"activeActive"` // unverified: its name; the shell's is active_active
 				AutoRecover    *bool `json:"autoRecover"`
 				Alert          *bool `json:"overPeriodAlert"`
 			} `json:"policies"`
@@ -367,7 +402,7 @@ func (s *Server) modifyGroup(c *call) (reply, error) {
 		if given(p.AutoRecover) || given(p.Alert) {
 			return reply{}, refuse(array.UnsupportedOp, "policies", "unsupported operation")
 		}
-		ch.AutoFailover = p.AutoFailover // path management comes with it
+		ch.AutoFailover, ch.ActiveActive = p.AutoFailover, p.ActiveActive // path management comes with the first
 	}
 	_, err = s.a.ModifyGroup(c.now, g.Name, ch)
 	return reply{}, err

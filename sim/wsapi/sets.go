@@ -60,6 +60,9 @@ func (k sets) out(s *Server, c *call, o array.Set) map[string]any {
 	if k.path == volumeSets.path {
 		r, err := s.a.Rule(o.Name)
 		out["qosEnabled"] = err == nil && r.Enabled
+		if o.Flash != 0 {
+			out["flashCachePolicy"] = o.Flash
+		}
 	}
 	return out
 }
@@ -91,18 +94,16 @@ func (k sets) get(s *Server, c *call) (reply, error) {
 	return reply{body: k.out(s, c, o)}, nil
 }
 
-// flashCache checks a policy of flash caches, which are not simulated: 1 is on,
-// 2 off. Sets of hosts have none.
-func (k sets) flashCache(p *int64) error {
-	switch {
-	case p == nil:
-		return nil
-	case k.path == hostSets.path:
-		return refuse(array.InvalidInput, "flashCachePolicy", "invalid input: unknown member")
-	case *p != 1 && *p != 2:
-		return refuse(array.BadEnum, "flashCachePolicy", "invalid input: allowed are 1 and 2")
+// flashCache reads a policy of the flash cache, nil where none is given. Sets
+// of hosts have none.
+func (k sets) flashCache(p *int64) (*array.FlashPolicy, error) {
+	if p == nil {
+		return nil, nil
 	}
-	return nil
+	if k.path == hostSets.path {
+		return nil, refuse(array.InvalidInput, "flashCachePolicy", "invalid input: unknown member")
+	}
+	return flashPolicy(*p)
 }
 
 func (k sets) create(s *Server, c *call) (reply, error) {
@@ -119,10 +120,11 @@ func (k sets) create(s *Server, c *call) (reply, error) {
 	if err := required(in.Name != nil, "name"); err != nil {
 		return reply{}, err
 	}
-	if err := k.flashCache(in.FlashCache); err != nil {
+	flash, err := k.flashCache(in.FlashCache)
+	if err != nil {
 		return reply{}, err
 	}
-	o, err := k.make(s.a, c, array.SetSpec{Name: *in.Name, Domain: given(in.Domain), Comment: given(in.Comment), Members: in.Members})
+	o, err := k.make(s.a, c, array.SetSpec{Name: *in.Name, Domain: given(in.Domain), Comment: given(in.Comment), Members: in.Members, Flash: given(flash)})
 	if err != nil {
 		return reply{}, err
 	}
@@ -140,10 +142,11 @@ func (k sets) change(s *Server, c *call) (reply, error) {
 	if err := decode(c.body, &in); err != nil {
 		return reply{}, err
 	}
-	if err := k.flashCache(in.FlashCache); err != nil {
+	flash, err := k.flashCache(in.FlashCache)
+	if err != nil {
 		return reply{}, err
 	}
-	ch := array.SetChange{NewName: in.NewName, Comment: in.Comment}
+	ch := array.SetChange{NewName: in.NewName, Comment: in.Comment, Flash: flash}
 	if in.Action == nil && in.Members != nil {
 		return reply{}, required(false, "action")
 	}
@@ -161,11 +164,8 @@ func (k sets) change(s *Server, c *call) (reply, error) {
 		default:
 			return reply{}, refuse(array.BadEnum, "action", "invalid input: allowed are 1 to 4")
 		}
-	} else if in.FlashCache != nil && in.NewName == nil && in.Comment == nil { // that alone changes nothing here
-		_, err := k.one(s.a, c.vars["name"])
-		return reply{}, err
 	}
-	_, err := k.modify(s.a, c, c.vars["name"], ch)
+	_, err = k.modify(s.a, c, c.vars["name"], ch)
 	return reply{}, err
 }
 

@@ -1,6 +1,7 @@
 package wsapi
 
 import (
+	"net/http"
 	"net/url"
 	"strconv"
 
@@ -9,6 +10,7 @@ import (
 
 var systemRoutes = []route{
 	get("system", (*Server).system),
+	change(http.MethodPut, "system", (*Server).changeSystem),
 	get("capacity", (*Server).capacity),
 	get("wsapiconfiguration", (*Server).configuration),
 }
@@ -32,13 +34,36 @@ func (s *Server) system(c *call) (reply, error) {
 		lic = append(lic, map[string]any{"name": l})
 	}
 	space := s.a.Capacity()
-	return reply{body: map[string]any{
+	out := map[string]any{
 		"id": s.a.System(), "name": cfg.Name, "systemVersion": version, "model": model, "serialNumber": cfg.Serial,
 		"totalNodes": cfg.Nodes, "masterNode": 0, "onlineNodes": nodes, "clusterNodes": nodes, "chunkletSizeMiB": 1024,
 		"totalCapacityMiB": space.TotalMiB, "allocatedCapacityMiB": space.TotalMiB - space.FreeMiB, "freeCapacityMiB": space.FreeMiB,
 		"failedCapacityMiB": 0, "licenseInfo": map[string]any{"licenses": lic}, "timeZone": "UTC", "timeFmt8601": stamp(c.now),
 		"readOnly": false, "links": c.link("system"),
-	}}, nil
+	}
+	if _, err := s.a.FlashCache(); err == nil { // Unverified: that it is told here
+		out["flashCachePolicy"] = s.a.FlashPolicy()
+	}
+	return reply{body: out}, nil
+}
+
+// changeSystem turns the flash cache on or off for all volumes. What else the
+// real one can change is not simulated, and refused as unknown.
+func (s *Server) changeSystem(c *call) (reply, error) {
+	var in struct {
+		FlashCache *int64 `json:"flashCachePolicy"`
+	}
+	if err := decode(c.body, &in); err != nil {
+		return reply{}, err
+	}
+	if err := required(in.FlashCache != nil, "flashCachePolicy"); err != nil {
+		return reply{}, err
+	}
+	p, err := flashPolicy(*in.FlashCache)
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{}, s.a.SetFlashPolicy(c.now, *p)
 }
 
 func (s *Server) capacity(*call) (reply, error) {

@@ -37,7 +37,8 @@ func (p *portPos) out() (*array.PortPos, error) {
 	return &array.PortPos{Node: int(*p.Node), Slot: int(*p.Slot), Card: int(*p.Card)}, nil
 }
 
-// vlunID is how an export is named: volume,lun[,host][,n:s:p].
+// vlunID is how an export is named: volume,lun[,host][,n:s:p]. A volume may be
+// set:NAME, and so may a host.
 func vlunID(x array.VLUN) string {
 	id := fmt.Sprintf("%s,%d", x.Volume, x.LUN)
 	if x.Host != "" || x.Port != nil {
@@ -103,8 +104,11 @@ func parsePos(s string) (array.PortPos, error) {
 // vlunOut shows an export: a template, which is not active, or what is in
 // effect over a path.
 func (s *Server) vlunOut(c *call, x array.VLUN, over *array.Path) map[string]any {
-	out := map[string]any{"lun": x.LUN, "volumeName": x.Volume, "volumeWWN": x.WWN, "serial": x.WWN, "type": x.Type,
+	out := map[string]any{"lun": x.LUN, "volumeName": x.Volume, "type": x.Type,
 		"active": over != nil, "multipathing": 1, "failedPathPol": 1, "failedPathInterval": 0, "links": c.link("vluns", vlunID(x))}
+	if x.WWN != "" { // a set has none
+		out["volumeWWN"], out["serial"] = x.WWN, x.WWN
+	}
 	if x.Host != "" {
 		out["hostname"] = x.Host
 	}
@@ -150,6 +154,11 @@ func (s *Server) listVLUNs(c *call) (reply, error) {
 		for _, h := range s.a.Hosts() {
 			hosts = append(hosts, h.Name)
 		}
+	}
+	// The export of a set is one template, whatever volumes the set has.
+	all = slices.DeleteFunc(all, func(x array.VLUN) bool { return x.Via != "" })
+	for _, x := range s.a.SetVLUNs() {
+		all = append(all, x.VLUN)
 	}
 	holds := func(x array.VLUN) bool {
 		return q.holds(func(t term) bool {

@@ -331,7 +331,7 @@ func TestRefusals(t *testing.T) {
 		{400, 40, "POST", "/volumes", `{"name":"x","sizeMiB":256}`},
 		{400, 40, "POST", "/volumes", `{"name":"x","cpg":"cpg1"}`},
 		{400, 44, "POST", "/volumes", volume(`,"tpvv":true,"reduce":true`)},
-		{400, 40, "POST", "/volumes", `{"name":"","cpg":"cpg1","sizeMiB":256}`},
+		{400, 45, "POST", "/volumes", `{"name":"","cpg":"cpg1","sizeMiB":256}`},
 		{400, 57, "POST", "/volumes", `{"name":"` + strings.Repeat("x", 32) + `","cpg":"cpg1","sizeMiB":256}`},
 		{400, 69, "POST", "/volumes", `{"name":"a b","cpg":"cpg1","sizeMiB":256}`},
 		{409, 22, "POST", "/volumes", `{"name":"v","cpg":"cpg1","sizeMiB":256}`},

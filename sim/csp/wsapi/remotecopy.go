@@ -29,6 +29,7 @@ type Group struct {
 		Policies    struct {
 			AutoFailover   bool `json:"autoFailover"`
 			PathManagement bool `json:"pathManagement"`
+			ActiveActive   bool `json:"activeActive"`
 		} `json:"policies"`
 	} `json:"targets"`
 	Volumes []GroupVolume `json:"volumes"`
@@ -78,6 +79,11 @@ func (c *Client) Group(ctx context.Context, name string) (g Group, err error) {
 	return g, c.get(ctx, "/remotecopygroups/"+seg(name), &g)
 }
 
+// Groups returns all groups.
+func (c *Client) Groups(ctx context.Context) ([]Group, error) {
+	return list[Group](ctx, c, "/remotecopygroups")
+}
+
 // NewGroup says what group to make.
 type NewGroup struct {
 	Name         string        `json:"name"`
@@ -105,10 +111,17 @@ func (c *Client) changeGroup(ctx context.Context, name string, body any) error {
 	return err
 }
 
+// Active says whether hosts use the paths of both arrays.
+func (g Group) Active() bool { return g.PeerPersistence() && g.Targets[0].Policies.ActiveActive }
+
 // SetPeerPersistence lets hosts see the volumes of a stopped group on both
 // arrays, and the target take over.
-func (c *Client) SetPeerPersistence(ctx context.Context, name, target string) error {
-	return c.changeGroup(ctx, name, map[string]any{"targets": []any{map[string]any{"targetName": target, "policies": map[string]bool{"autoFailover": true, "pathManagement": true}}}})
+func (c *Client) SetPeerPersistence(ctx context.Context, name, target string, active bool) error {
+	policies := map[string]bool{"autoFailover": true, "pathManagement": true}
+	if active {
+		policies["activeActive"] = true
+	}
+	return c.changeGroup(ctx, name, map[string]any{"targets": []any{map[string]any{"targetName": target, "policies": policies}}})
 }
 
 // SetPeriod changes how often a stopped group copies, in seconds.

@@ -38,6 +38,7 @@ type Disk struct {
 	wwid    string
 	offline bool // by hand, through device/state
 	failed  bool // as the path checker saw it last
+	far     bool // active/non-optimized, likewise
 	refused bool // multipathd has let it go: it has another size than its map
 	inMap   *Map
 
@@ -238,6 +239,19 @@ func (s *Stack) Check(d *Disk) Condition {
 	return c
 }
 
+// priority is what the alua prioritizer makes of a path: 50 for
+// active/optimized, 10 for active/non-optimized, 1 for standby. One that can't be
+// asked keeps what it had.
+func (s *Stack) priority(d *Disk) int {
+	switch c := s.Check(d); {
+	case c == Ghost:
+		return 1
+	case d.far:
+		return 10
+	}
+	return 50
+}
+
 func (s *Stack) look(d *Disk) (Condition, LUN) {
 	l, err := s.ask(d)
 	if err != nil || d.offline {
@@ -251,6 +265,7 @@ func (s *Stack) look(d *Disk) (Condition, LUN) {
 			s.changed(d)
 		}
 	}
+	d.far = l.NonOptimized
 	if l.Standby {
 		return Ghost, l
 	}

@@ -42,7 +42,8 @@ func (s *Stack) Sync(name string) error {
 	return s.io(name, 0, 0, false, disk.Image.Sync)
 }
 
-// io does I/O over a disk, or over the first path of a map that can.
+// io does I/O over a disk, or over the first path of a map that can, of the best
+// ones.
 func (s *Stack) io(name string, off, length int64, write bool, do func(disk.Image) error) error {
 	if d := s.disks[name]; d != nil {
 		if write && d.ReadOnly {
@@ -60,10 +61,15 @@ func (s *Stack) io(name string, off, length int64, write bool, do func(disk.Imag
 	case write && m.ReadOnly:
 		return syscall.EPERM
 	}
-	for _, d := range m.Paths() {
-		// The look may find that the path is another unit's by now.
-		if path, err := s.over(d, m, off, length, write, do); path {
-			return err
+	for _, far := range []bool{false, true} { // the better paths first, as they were seen last
+		for _, d := range m.Paths() {
+			if d.far != far {
+				continue
+			}
+			// The look may find that the path is another unit's by now.
+			if path, err := s.over(d, m, off, length, write, do); path {
+				return err
+			}
 		}
 	}
 	return syscall.EIO

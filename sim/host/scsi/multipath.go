@@ -253,15 +253,11 @@ type group struct {
 	paths []*Disk
 }
 
-// groups sorts the paths as the alua prioritizer does: 50 for active/optimized,
-// 1 for standby. A path that can't be asked keeps company with the good ones.
+// groups sorts the paths by their priority.
 func (s *Stack) groups(m *Map) []group {
 	byPrio := map[int][]*Disk{}
 	for _, d := range m.Paths() {
-		p := 50
-		if s.Check(d) == Ghost {
-			p = 1
-		}
+		p := s.priority(d)
 		if d.inMap == m {
 			byPrio[p] = append(byPrio[p], d)
 		}

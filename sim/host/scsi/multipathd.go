@@ -263,10 +263,7 @@ func (s *Stack) pathCell(d *Disk, w byte) string {
 		}
 		return "XXXX...... 5/20"
 	case 'p':
-		if s.Check(d) == Ghost {
-			return "1"
-		}
-		return "50"
+		return fmt.Sprint(s.priority(d))
 	case 'S':
 		return humanSize(d.Bytes)
 	case 'z':

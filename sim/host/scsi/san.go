@@ -82,7 +82,9 @@ type LUN struct {
 	// Standby: the port answers INQUIRY and refuses I/O (ALUA), as the secondary
 	// array of a Peer Persistence pair does.
 	Standby bool
-	Image   string // for Open
+	// NonOptimized: the port takes I/O, others are better (ALUA).
+	NonOptimized bool
+	Image        string // for Open
 }
 
 // CHAP is what an initiator logs in with. The zero value is none.

@@ -328,8 +328,11 @@ func (s *Stack) sysDisk(f *files, d *Disk) {
 	c.read("vpd_pg80", func() ([]byte, error) { return page80(d.WWN), nil })
 	c.fixed("dh_state", "alua")
 	c.text("access_state", func() string {
-		if s.Check(d) == Ghost {
+		switch s.priority(d) {
+		case 1:
 			return "standby"
+		case 10:
+			return "active/non-optimized"
 		}
 		return "active/optimized"
 	})
