@@ -90,7 +90,7 @@ func (c Config) timeout(s Scenario) time.Duration {
 func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 	opts := cfg.Options
 	// Before WithDefaults, and so not seen by what it fills in.
-	misfit := len(opts.VCenters) > 0 && s.Options != nil
+	misfit := (len(opts.VCenters) > 0 || opts.Storage != nil) && s.Options != nil
 	if s.Options != nil && !misfit {
 		s.Options(&opts)
 	}
@@ -181,7 +181,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 	res.Class, res.Reason = classify(outer, err)
 	keep := res.Class != Skipped && res.Class != Interrupted && (res.Class != Passed || cfg.KeepAll)
 	if keep && cfg.Keep != "" {
-		if f, lerr := lab.WriteLedger(cfg.Keep, opts.System()+"."+s.Name); lerr == nil {
+		if f, lerr := lab.WriteLedger(cfg.Keep, fmt.Sprintf("%s.%s.seed-%d", opts.System(), s.Name, opts.Seed)); lerr == nil {
 			res.Ledger = f
 		}
 	}

@@ -133,32 +133,18 @@ func (l *Lab) Expects(pvc string, files map[string]string) {
 	}
 }
 
-// FailBack gives the groups that an array holds in the wrong direction their
-// natural one again, once they are up to date.
+// FailBack waits until the groups that an array holds in the wrong direction are
+// up to date, and gives them their natural one again.
 func (l *Lab) FailBack(ctx context.Context, name string) error {
 	b, err := l.onArrays()
 	if err != nil {
 		return err
 	}
-	a, ok := b.san.Array(name)
-	if !ok {
+	if _, ok := b.san.Array(name); !ok {
 		return fmt.Errorf("no array %q", name)
 	}
 	return l.poll(ctx, "the groups of "+name+" have their natural direction", func() (string, bool) {
-		err := a.Change(func(now time.Time) ([]array.ContentOp, error) {
-			var ops []array.ContentOp
-			for _, g := range a.Core().Groups() {
-				if g.Role != array.Primary || !g.Reversed {
-					continue
-				}
-				more, err := a.Core().RestoreGroup(now, g.Name)
-				ops = append(ops, more...)
-				if err != nil {
-					return ops, err
-				}
-			}
-			return ops, nil
-		})
+		err := b.san.FailBack(name)
 		return fmt.Sprint(err), err == nil
 	})
 }

@@ -34,6 +34,8 @@ type hpe struct {
 	// cspAddr stays the same over restarts of the provider, as a Service's does.
 	cspAddr string
 
+	storage Storage
+
 	mu        sync.Mutex
 	first     net.Listener // for the first life of the provider
 	provider  *csp.Server  // nil while it is down
@@ -44,23 +46,25 @@ type hpe struct {
 
 var _ backend = (*hpe)(nil)
 
-// Arrays of a lab.
-func (o Options) arrays() int { return max(1, o.Arrays) }
-
 func (b *hpe) start(ctx context.Context) error {
 	l := b.l
-	b.password, b.byHand = san.DefaultPassword, map[string]string{}
+	b.storage, b.byHand = l.opts.storage(), map[string]string{}
+	_, b.password = loginOf(b.storage.SAN.Arrays[0])
 	// They live until Close: ctx bounds the start of the lab only.
 	ctx = context.WithoutCancel(ctx)
-	cfg := san.Config{Seed: l.opts.Seed, Store: l.disks, In: l.in, Component: "csp", Log: l.log}
-	for i := range l.opts.arrays() {
+	cfg := b.storage.SAN
+	cfg.Seed, cfg.Store, cfg.In, cfg.Component, cfg.Log = l.opts.Seed, l.disks, l.in, "csp", l.log
+	for i := range cfg.Arrays {
 		ln, err := l.net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return &EnvironmentError{fmt.Errorf("array %d: %w", i+1, err)}
+			for _, a := range cfg.Arrays[:i] {
+				a.Listener.Close()
+			}
+			return &EnvironmentError{fmt.Errorf("array %s: %w", cfg.Arrays[i].Name, err)}
 		}
-		cfg.Arrays = append(cfg.Arrays, san.ArrayConfig{Config: array.Config{Name: fmt.Sprintf("array%d", i+1), CopyMiBs: l.opts.CopyMiBs}, Listener: ln})
-		if i%2 == 1 {
-			cfg.Pairs = append(cfg.Pairs, san.Pair{fmt.Sprintf("array%d", i), fmt.Sprintf("array%d", i+1)})
+		cfg.Arrays[i].Listener = ln
+		if l.opts.Bubble { // where time begins before its certificate
+			cfg.Arrays[i].TLS = false
 		}
 	}
 	var err error
@@ -123,9 +127,7 @@ func (b *hpe) spawnProvider() (*incarnation, error) {
 	for _, a := range b.san.Arrays() {
 		cfg.Arrays = append(cfg.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{a.Name()}})
 	}
-	if arrays := b.san.Arrays(); len(arrays) > 1 {
-		cfg.ReplicationDevices = map[string]csp.ReplicationDevice{"pair": {TargetName: arrays[1].Name(), TargetCPG: san.DefaultCPG, TargetSnapCPG: san.DefaultSnapCPG}}
-	}
+	cfg.ReplicationDevices = b.storage.Devices
 	s, err := csp.New(l.ctx, cfg)
 	if err != nil {
 		ln.Close()
@@ -173,9 +175,10 @@ func (b *hpe) machines() []machine { return b.nodes }
 
 func (b *hpe) secret() map[string]string {
 	name, port, _ := net.SplitHostPort(b.cspAddr)
+	user, _ := loginOf(b.storage.SAN.Arrays[0])
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return map[string]string{"serviceName": name, "servicePort": port, "backend": b.san.Arrays()[0].Name(), "username": san.DefaultUser, "password": b.password}
+	return map[string]string{"serviceName": name, "servicePort": port, "backend": b.san.Arrays()[0].Name(), "username": user, "password": b.password}
 }
 
 func (b *hpe) objects() []store.Object {
@@ -350,15 +353,19 @@ func (b *hpe) content(n *Node, serial string) (id string, img disk.Image, ok boo
 	return "", nil, false
 }
 
-// leaks: a host that nothing is exported to has no use, an export to a host that
-// is no node serves nobody, and each life of the storage provider may have a few
-// sessions with each password that idle out. A session whose login's answer was
-// lost is nobody's.
+// leaks: a host that nothing is exported to has no use, unless the array began
+// with it; an export to a host that is no node serves nobody; and each life of
+// the storage provider may have a few sessions with each password that idle out.
+// A session whose login's answer was lost is nobody's.
 func (b *hpe) leaks() (out []string) {
 	b.mu.Lock()
 	may := sessionsOfProvider * (max(1, b.l.Starts("csp")) + b.rotations)
 	b.mu.Unlock()
-	for _, a := range b.san.Arrays() {
+	for i, a := range b.san.Arrays() {
+		began := map[string]bool{}
+		for _, h := range b.storage.SAN.Arrays[i].Hosts {
+			began[h.Name] = true
+		}
 		if n := a.Sessions(); n > may {
 			lost := b.l.Ledger.Count(ledger.OnHop(ledger.WSAPI, "POST /credentials"), ledger.Ended(ledger.MaybeApplied))
 			if n > may+lost {
@@ -367,7 +374,7 @@ func (b *hpe) leaks() (out []string) {
 		}
 		a.Look(func(core *array.Array) {
 			for _, h := range core.Hosts() {
-				if len(core.VLUNsTo(h.Name)) == 0 {
+				if !began[h.Name] && len(core.VLUNsTo(h.Name)) == 0 {
 					out = append(out, fmt.Sprintf("%s: host %s has no export", a.Name(), h.Name))
 				}
 			}
@@ -402,7 +409,8 @@ func (b *hpe) makeVolume(_ context.Context, name string, bytes int64) (string, e
 	b.byHand[name] = id
 	b.mu.Unlock()
 	return id, a.Change(func(now time.Time) ([]array.ContentOp, error) {
-		spec := array.VolumeSpec{Name: name, CPG: san.DefaultCPG, SizeMiB: bytes >> 20, Provisioning: array.Thin}
+		cpg, _ := cpgsOf(b.storage.SAN.Arrays[0])
+		spec := array.VolumeSpec{Name: name, CPG: cpg, SizeMiB: bytes >> 20, Provisioning: array.Thin}
 		p, err := a.Core().PlanCreateVolume(spec)
 		if err != nil {
 			return nil, err
@@ -464,13 +472,28 @@ func (b *hpe) rotatePassword(_ context.Context, password string) error {
 	b.password = password
 	b.rotations++
 	b.mu.Unlock()
-	for _, a := range b.san.Arrays() {
-		if err := a.SetPassword(san.DefaultUser, password); err != nil {
+	for i, a := range b.san.Arrays() {
+		// An array whose user a replication device names has it for itself.
+		if i > 0 && b.named(a.Name()) {
+			continue
+		}
+		user, _ := loginOf(b.storage.SAN.Arrays[i])
+		if err := a.SetPassword(user, password); err != nil {
 			return err
 		}
 	}
 	b.killSessions()
 	return nil
+}
+
+// named says whether a replication device has a user of an array.
+func (b *hpe) named(array string) bool {
+	for _, d := range b.storage.Devices {
+		if d.TargetName == array && d.TargetUser != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // redeploy writes the present password to the Secret.

@@ -29,6 +29,9 @@ type Options struct {
 	Arrays int
 	// CopyMiBs is how fast arrays copy content, in MiB per second; 0 means 1000.
 	CopyMiBs int64
+	// Storage are the arrays, with what is peculiar to each, in place of Arrays and
+	// CopyMiBs; nil means those.
+	Storage *Storage
 	// SameInitiator gives all nodes the initiator name of the first: a mistake
 	// that machines have that were cloned.
 	SameInitiator bool
@@ -156,6 +159,9 @@ func (o Options) validate() error {
 		return fmt.Errorf("Options.MaxCalls is %d, allowed are 0 and more", o.MaxCalls)
 	case o.FreeSlots < 0:
 		return fmt.Errorf("Options.FreeSlots is %d, allowed are 0 and more", o.FreeSlots)
+	}
+	if err := o.validateStorage(); err != nil {
+		return err
 	}
 	return o.validateVCenters()
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/scenarios"
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/labfile"
 )
 
 type runFlags struct {
@@ -63,18 +64,13 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
   csilab run --junit report.xml -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.lab != "" {
-				if err := exclusive(cmd, "nodes"); err != nil {
-					return err
-				}
-			}
 			f.given = cmd.Flags().Changed
 			return run(cmd.Context(), s, f)
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringArrayVarP(&f.files, "file", "f", nil, "a manifest to drive instead of the scenarios (repeatable, - is standard input)")
-	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters and nodes there are; scenarios that need a lab of their own shape are skipped")
+	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters, nodes and arrays there are; scenarios that need a lab of their own shape are skipped")
 	fl.StringSliceVar(&f.backend, "backend", []string{"vsphere", "hpe-iscsi"}, "what to run on: vsphere, hpe-iscsi, hpe-fc, hpe (both), all; comma-separated")
 	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
@@ -124,19 +120,25 @@ func (f runFlags) backends() (out []sim.Options, err error) {
 
 // labs checks the flags and turns them into the options of a lab for each
 // backend.
-func (f runFlags) labs(s Streams) (all []sim.Options, err error) {
+func (f *runFlags) labs(s Streams) (all []sim.Options, err error) {
+	var lab *labfile.Lab
+	if f.lab != "" {
+		if lab, err = loadLab(f.lab); err != nil {
+			return nil, &exitError{ExitUsage, err}
+		}
+		if err := f.matches(lab); err != nil {
+			return nil, err
+		}
+	}
 	on, err := f.backends()
 	if err != nil {
 		return nil, err
-	}
-	if f.lab != "" && slices.ContainsFunc(on, func(o sim.Options) bool { return o.Backend != sim.VSphere }) {
-		return nil, exitf(ExitUsage, "--lab %s: says which vCenters there are; allowed is --backend vsphere (`csilab serve --lab` takes arrays)", f.lab)
 	}
 	if len(f.files) > 0 && len(on) > 1 {
 		return nil, exitf(ExitUsage, "--backend %s: manifests are for one backend", strings.Join(f.backend, ","))
 	}
 	for _, b := range on {
-		o, err := f.options(s, b)
+		o, err := f.options(s, b, lab)
 		if err != nil {
 			return nil, err
 		}
@@ -146,7 +148,7 @@ func (f runFlags) labs(s Streams) (all []sim.Options, err error) {
 }
 
 // options checks the flags and turns them into a lab's options.
-func (f runFlags) options(s Streams, on sim.Options) (sim.Options, error) {
+func (f runFlags) options(s Streams, on sim.Options, lab *labfile.Lab) (sim.Options, error) {
 	oneOf := func(flag, value string, allowed ...string) error {
 		for _, a := range allowed {
 			if a == value {
@@ -174,28 +176,59 @@ func (f runFlags) options(s Streams, on sim.Options) (sim.Options, error) {
 		}
 	}
 	o := sim.Options{Backend: on.Backend, Protocol: on.Protocol, Seed: f.seed, Nodes: f.nodes, Host: f.host, Timers: f.timers, Log: logger(s.Err, f.verbose)}
-	if f.lab != "" && on.Backend == sim.VSphere {
-		if err := f.fromLab(&o); err != nil {
+	if lab != nil {
+		if err := f.fromLab(&o, lab); err != nil {
 			return o, err
 		}
 	}
 	o = o.WithDefaults()
 	if err := sim.Preflight(o); err != nil {
-		return o, &exitError{ExitEnvironment, err}
+		code := ExitUsage
+		if errors.As(err, new(*sim.EnvironmentError)) {
+			code = ExitEnvironment
+		}
+		return o, &exitError{code, err}
 	}
 	return o, nil
 }
 
-// fromLab takes what the lab file says; flags that were given go before it.
-func (f runFlags) fromLab(o *sim.Options) error {
-	lab, err := loadLab(f.lab)
+// hasVCenters says whether a lab file has vCenters: one that says of nothing has
+// one by default.
+func hasVCenters(lab *labfile.Lab) bool { return len(lab.VCenters) > 0 || len(lab.Arrays) == 0 }
+
+// matches chooses the backends that a lab file has where none are given, and
+// refuses flags that do not fit it: a lab of another kind than the file's would
+// pass for it.
+func (f *runFlags) matches(lab *labfile.Lab) error {
+	if !f.given("backend") {
+		f.backend = nil
+		if hasVCenters(lab) {
+			f.backend = append(f.backend, "vsphere")
+		}
+		if len(lab.Arrays) > 0 {
+			f.backend = append(f.backend, "hpe-iscsi")
+		}
+	}
+	on, err := f.backends()
 	if err != nil {
-		return &exitError{ExitUsage, err}
+		return err
 	}
-	// A lab of another kind than the file's would pass for it.
-	if len(lab.Arrays) > 0 && len(lab.VCenters) == 0 {
-		return exitf(ExitUsage, "--lab %s: has arrays and no vCenter, which is for serve; run has arrays of its own with --backend hpe", f.lab)
+	for _, o := range on {
+		switch {
+		case o.Backend == sim.VSphere && !hasVCenters(lab):
+			return exitf(ExitUsage, "--backend %s: --lab %s has arrays and no vCenter; allowed are hpe-iscsi, hpe-fc and hpe", o.System(), f.lab)
+		case o.Backend == sim.HPE && len(lab.Arrays) == 0:
+			return exitf(ExitUsage, "--backend %s: --lab %s has no arrays; allowed is vsphere", o.System(), f.lab)
+		}
 	}
+	if f.given("nodes") && hasVCenters(lab) {
+		return exitf(ExitUsage, "--nodes: the lab file says that; leave out one of them")
+	}
+	return nil
+}
+
+// fromLab takes what the lab file says; flags that were given go before it.
+func (f runFlags) fromLab(o *sim.Options, lab *labfile.Lab) error {
 	for flag, set := range map[string]func(){
 		"seed":   func() { o.Seed = max(lab.Seed, 1) },
 		"host":   func() { o.Host = lab.Host },
@@ -206,6 +239,11 @@ func (f runFlags) fromLab(o *sim.Options) error {
 		}
 	}
 	o.MaxVolumesPerNode = lab.MaxVolumes
+	if o.Backend == sim.HPE { // its nodes are servers, of which the file says nothing
+		a, _ := lab.Storage()
+		o.Storage = &sim.Storage{SAN: a.SAN, Devices: a.Devices}
+		return nil
+	}
 	o.VCenters, _ = lab.Configs()
 	nodes := 0
 	for _, v := range o.VCenters {
@@ -226,9 +264,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		return err
 	}
 	switch {
-	case f.given("backend"):
-	case f.lab != "":
-		f.backend = []string{"vsphere"}
+	case f.given("backend"), f.lab != "":
 	case len(files) > 0:
 		f.backend = []string{backendFor(files)}
 	}
