@@ -106,6 +106,9 @@ type Config struct {
 	// TopologyWait bounds the wait for that file; 0: 1 min, as upstream's
 	// NODEGETINFO_WATCH_TIMEOUT_MINUTES.
 	TopologyWait time.Duration
+	// MonitorEvery is how often a node with HPE looks at the paths of its volumes
+	// between calls; 0: never.
+	MonitorEvery time.Duration
 	// MaxVolumesPerNode is 1 to 255; 0: DefaultMaxVolumes, hpe.DefaultMaxVolumes.
 	MaxVolumesPerNode int
 	// DeviceWait bounds the wait for an attached disk to show up; 0: 30 s.
@@ -272,12 +275,14 @@ func (d *Driver) Run(ctx context.Context) (err error) {
 			csi.RegisterGroupControllerServer(srv, controller.NewGroups(g))
 		}
 	}
+	var watch func(context.Context)
 	if d.cfg.Mode != Controller {
-		n, err := d.node()
+		n, look, err := d.node()
 		if err != nil {
 			return err
 		}
 		csi.RegisterNodeServer(srv, n)
+		watch = look
 	}
 	id, err := identity.New(identity.Config{Name: Name(d.cfg.Backend), Version: d.cfg.Version, Groups: d.cfg.Backend == HPE, Probe: probe, Log: d.log})
 	if err != nil {
@@ -306,6 +311,9 @@ func (d *Driver) Run(ctx context.Context) (err error) {
 				cancel(err)
 			}
 		})
+	}
+	if watch != nil {
+		wg.Go(func() { watch(life) })
 	}
 	d.log.Info("serving", "endpoint", d.cfg.Endpoint, "version", d.cfg.Version)
 	close(d.ready)
@@ -337,10 +345,15 @@ func (d *Driver) records() (record.Store, error) {
 	return record.NewMemory(), nil
 }
 
-func (d *Driver) node() (*node.Service, error) {
+// node is the node's service; watch is what runs beside it until ctx ends, or
+// nil.
+func (d *Driver) node() (n *node.Service, watch func(ctx context.Context), err error) {
 	b, err := d.nodeBackend()
 	if err != nil {
-		return nil, fmt.Errorf("driver: %w", err)
+		return nil, nil, fmt.Errorf("driver: %w", err)
+	}
+	if s, ok := b.(*san.SAN); ok && d.cfg.MonitorEvery > 0 {
+		watch = func(ctx context.Context) { s.Monitor(ctx, d.cfg.MonitorEvery) }
 	}
 	cfg := node.Config{Host: d.cfg.Host, Backend: b, MaxVolumes: int64(d.cfg.MaxVolumesPerNode), Log: d.log}
 	if d.network == "unix" {
@@ -353,11 +366,10 @@ func (d *Driver) node() (*node.Service, error) {
 		}
 		cfg.Topology = node.TopologyFile(d.cfg.Host, f, labels, d.cfg.TopologyWait, d.cfg.Watch)
 	}
-	n, err := node.New(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("driver: %w", err)
+	if n, err = node.New(cfg); err != nil {
+		return nil, nil, fmt.Errorf("driver: %w", err)
 	}
-	return n, nil
+	return n, watch, nil
 }
 
 type page struct {

@@ -3,11 +3,13 @@ package driver
 import (
 	"bytes"
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -376,8 +378,11 @@ func TestMainSaysWhatIsWrong(t *testing.T) {
 		{args: "--nonsense", code: 2, errs: []string{"nonsense"}},
 		{args: "--endpoint /a extra", code: 2, errs: []string{`"extra"`}},
 		{args: "--endpoint /a --backend nfs", code: 2, errs: []string{"nfs", "vsphere", "hpe"}},
-		{args: "--endpoint /a --backend hpe --flavor kubernetes", code: 2, errs: []string{"kubernetes", "vanilla"}},
+		{args: "--endpoint /a --backend hpe --flavor openshift", code: 2, errs: []string{"kubernetes", "vanilla"}},
+		{args: "--endpoint /a --backend hpe --flavor kubernetes", code: 2, errs: []string{"KUBERNETES_SERVICE_HOST"}},
+		{args: "--endpoint /a --flavor kubernetes", code: 2, errs: []string{"--backend hpe"}},
 		{args: "--endpoint /a --mode x", code: 2, errs: []string{`"x"`, "controller, node, all"}},
+		{args: "--endpoint /a --backend hpe --node-monitor --node-monitor-interval 0", code: 2, errs: []string{"--node-monitor-interval is 0", "1 to 86400"}},
 		{args: "--endpoint /a --log-level loud", code: 2, errs: []string{`"loud"`, "debug"}},
 		{args: "--endpoint /a --mode node --max-volumes-per-node 0", code: 2, errs: []string{"1 to 255"}},
 		{args: "--endpoint /a", env: map[string]string{"MAX_VOLUMES_PER_NODE": "many"}, code: 2, errs: []string{"MAX_VOLUMES_PER_NODE", `"many"`}},
@@ -408,6 +413,36 @@ func TestUpstreamArguments(t *testing.T) {
 	cfg, err := parse(args, func(k string) string { return env[k] }, io.Discard, &errs)
 	if err != nil || cfg.Mode != Node || cfg.NodeName != "node-1" || cfg.Endpoint != "unix:///csi/csi.sock" || cfg.MaxVolumesPerNode != 59 || cfg.ConfigFile != "/etc/cloud/csi-vsphere.conf" {
 		t.Errorf("%+v, %v, %s", cfg, err, &errs)
+	}
+}
+
+// TestFlavorKubernetes: the binary reads the cluster whose pod it is in.
+func TestFlavorKubernetes(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer tok" || r.URL.Path != "/api/v1/namespaces/hpe-storage/secrets/chap" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		fmt.Fprint(w, `{"data":{"chapUser":"dXNlcg=="}}`)
+	}))
+	defer s.Close()
+	dir := t.TempDir()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "ca.crt"), ca, 0o600), os.WriteFile(filepath.Join(dir, "token"), []byte("tok"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	defer func(d string) { serviceAccount = d }(serviceAccount)
+	serviceAccount = dir
+	host, port, _ := net.SplitHostPort(s.Listener.Addr().String())
+	env := map[string]string{"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+	var errs bytes.Buffer
+	cfg, err := parse(strings.Fields("--endpoint /a --backend hpe --flavor kubernetes"), func(k string) string { return env[k] }, io.Discard, &errs)
+	if err != nil || cfg.HPE.Cluster == nil {
+		t.Fatalf("%v, %s", err, &errs)
+	}
+	secret, err := cfg.HPE.Cluster.Secret(t.Context(), "hpe-storage", "chap")
+	if err != nil || secret["chapUser"] != "user" {
+		t.Errorf("%v, %v", secret, err)
 	}
 }
 

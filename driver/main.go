@@ -14,10 +14,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/csilab/csilab/driver/hpe"
+	"github.com/csilab/csilab/driver/hpe/kube/api"
 )
 
 // Exit codes of Main.
@@ -109,7 +111,9 @@ func parse(args []string, getenv func(string) string, stdout, stderr io.Writer) 
 	str(&secretDir, "hpe-secret-dir", "HPE_SECRET_DIR", "", "`directory` with the keys of a Secret as files, used for calls that bring none, such as ListVolumes (hpe, controller)")
 	str(&conf.CHAPSecretName, "chap-secret-name", "CHAP_SECRET_NAME", "", "`name` of the Secret with chapUser and chapPassword, for classes that name none (hpe)")
 	str(&conf.CHAPSecretNamespace, "chap-secret-namespace", "CHAP_SECRET_NAMESPACE", "", "its `namespace` (hpe)")
-	str(&flavor, "flavor", "", "vanilla", "orchestrator (hpe): vanilla, which reads no API; kubernetes isn't built yet")
+	str(&flavor, "flavor", "", "vanilla", "orchestrator (hpe): vanilla, which reads no API, or kubernetes, the cluster of the pod: claims' annotations, CHAP Secrets, HPENodeInfo objects")
+	monitor := fs.Bool("node-monitor", false, "look at the paths of the node's volumes between calls (hpe, node)")
+	every := fs.Int("node-monitor-interval", 90, "`seconds` between two such looks, 1 to 86400 (hpe, node)")
 	var labels string
 	str(&labels, "topology-labels", "CSI_TOPOLOGY_LABELS", "", "comma-separated label `keys` that are topology besides topology.csi.vmware.com/… (node)")
 	str(&cfg.MetricsAddress, "metrics-address", "CSI_METRICS_ADDRESS", "", "`host:port` of /metrics; empty: off, without a host: loopback")
@@ -153,8 +157,25 @@ func parse(args []string, getenv func(string) string, stdout, stderr io.Writer) 
 	if cfg.Endpoint == "" {
 		return cfg, errors.New("--endpoint (or CSI_ENDPOINT) is missing, must be unix:///path or tcp://host:port")
 	}
-	if flavor != "vanilla" {
-		return cfg, fmt.Errorf("--flavor is %q, allowed is vanilla", flavor)
+	switch flavor {
+	case "vanilla":
+	case "kubernetes":
+		if Backend(backend) != HPE {
+			return cfg, fmt.Errorf("--flavor kubernetes is for --backend %s", HPE)
+		}
+		c, err := inCluster(getenv)
+		if err != nil {
+			return cfg, fmt.Errorf("--flavor kubernetes: %w", err)
+		}
+		conf.Cluster = c
+	default:
+		return cfg, fmt.Errorf("--flavor is %q, allowed are vanilla and kubernetes", flavor)
+	}
+	if *every < 1 || *every > 86400 {
+		return cfg, fmt.Errorf("--node-monitor-interval is %d, allowed are 1 to 86400", *every)
+	}
+	if *monitor {
+		cfg.MonitorEvery = time.Duration(*every) * time.Second
 	}
 	if secretDir != "" {
 		conf.SecretSource = secretFiles(secretDir)
@@ -178,6 +199,19 @@ func parse(args []string, getenv func(string) string, stdout, stderr io.Writer) 
 	cfg.Mode, cfg.Backend, cfg.Version, cfg.Getenv = Mode(mode), Backend(backend), version(), getenv
 	cfg.Log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: l}))
 	return cfg, nil
+}
+
+// serviceAccount is where the files of the pod's service account are; tests put
+// theirs in its place.
+var serviceAccount = api.ServiceAccount
+
+// inCluster is the cluster whose pod this is.
+func inCluster(getenv func(string) string) (*api.Cluster, error) {
+	cfg, err := api.InCluster(getenv, serviceAccount)
+	if err != nil {
+		return nil, err
+	}
+	return api.New(cfg)
 }
 
 // secretFiles reads a Secret that is mounted: a file per key. It is read for

@@ -1,10 +1,15 @@
 package san_test
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+
+	"github.com/csilab/csilab/driver/node/san"
 )
 
 // A volume that is still mounted was taken from the node by force, and its LUN
@@ -217,6 +222,53 @@ func TestPublishAfterTheLUNIsAnothers(t *testing.T) {
 		r.export(vol2)
 		r.code(r.publish(s, vol, "p1", c), codes.Unavailable)
 		r.must(r.unstage(s, vol))
+		r.clean()
+	})
+}
+
+// Between calls nobody tells the node that a volume was taken from it: with a
+// monitor its paths go soon after its LUN is another volume's, and the volumes
+// that it has keep theirs.
+func TestMonitor(t *testing.T) {
+	protocols(t, func(t *testing.T, r *rig) {
+		r.create(vol, 1024)
+		r.create(vol2, 1024)
+		lun := r.export(vol)
+		c := filesystem("ext4")
+		r.must(r.stage(r.Service, vol, c))
+		r.write(stagingOf(vol)+"/data", "first")
+		disks := len(r.disks())
+		cfg := r.cfg
+		cfg.Host, cfg.NodeName = r.host, "worker-1"
+		monitor, err := san.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		var done sync.WaitGroup
+		done.Go(func() { monitor.Monitor(ctx, 90*time.Second) })
+		time.Sleep(10 * time.Minute)
+		if n := len(r.disks()); n != disks {
+			t.Errorf("%d of %d paths are left", n, disks)
+		}
+		r.unexport(vol)
+		if got := r.export(vol2); got != lun {
+			t.Fatalf("LUN %d, was %d", got, lun)
+		}
+		before := r.begins(vol2, 65536)
+		time.Sleep(2 * time.Minute)
+		if n := len(r.disks()); n != 0 {
+			t.Errorf("%d paths that lead to another volume are left", n)
+		}
+		if err := r.host.WriteAt(stagingOf(vol)+"/data", 0, []byte("third"), true); err == nil {
+			t.Error("a write to the volume that is gone succeeds")
+		}
+		if got := r.begins(vol2, 65536); got != before {
+			t.Error("the other volume was written to")
+		}
+		cancel()
+		done.Wait()
+		r.must(r.unstage(r.Service, vol))
 		r.clean()
 	})
 }
