@@ -74,7 +74,7 @@ func (l *Lab) waitFor(ctx context.Context, what string, about func() store.Objec
 	}
 	if about != nil {
 		if o := about(); o != nil {
-			if ev := l.Events(o); len(ev) > 0 {
+			if ev := l.eventsFor(o); len(ev) > 0 {
 				msg += "; events:\n  " + strings.Join(ev, "\n  ")
 			}
 		}
@@ -107,6 +107,30 @@ func (l *Lab) Events(o store.Object) []string {
 				s += fmt.Sprintf(" (x%d)", e.Count)
 			}
 			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// eventsFor are the events that say why an object does not get on: its own, and
+// of a pod those of its claims.
+func (l *Lab) eventsFor(o store.Object) []string {
+	out := l.Events(o)
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return out
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		name := v.PersistentVolumeClaim.ClaimName
+		pvc, err := store.Get[corev1.PersistentVolumeClaim](l.user, pod.Namespace, name)
+		if err != nil {
+			continue
+		}
+		for _, e := range l.Events(pvc) {
+			out = append(out, "PersistentVolumeClaim "+name+": "+e)
 		}
 	}
 	return out

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Node is a real node beside what is served.
@@ -60,7 +61,13 @@ const (
 	frameStderr  = 'e'
 	frameStatus  = 'x' // the last one: exit status, 4 bytes, big endian
 	frameError   = 'f' // the last one: why it did not run
+	framePing    = 'p' // means nothing: whether somebody is there
 )
+
+// pingEvery is how often the server looks whether the client is still there. It
+// can't see the end of the connection while it waits for the program to read
+// what it got before.
+const pingEvery = 500 * time.Millisecond
 
 // maxFrame bounds the data of a frame, in bytes.
 const maxFrame = 4 << 20
@@ -187,6 +194,23 @@ func execOver(c net.Conn, in *bufio.Reader, nodes Nodes, name string) {
 			}
 		}
 	}()
+	pinged := make(chan struct{})
+	go func() {
+		defer close(pinged)
+		t := time.NewTicker(pingEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+				if _, err := (frames{&mu, c, framePing}).Write([]byte{0}); err != nil {
+					cancel()
+					return
+				}
+			}
+		}
+	}()
 	status, err := nodes.Exec(ctx, name, cmd, stdin, frames{&mu, c, frameStdout}, frames{&mu, c, frameStderr}, signals)
 	stdin.Close()
 	cancel()
@@ -197,6 +221,7 @@ func execOver(c net.Conn, in *bufio.Reader, nodes Nodes, name string) {
 	}
 	c.Close()
 	<-read
+	<-pinged
 }
 
 // Nodes lists the nodes of a server.

@@ -84,6 +84,17 @@ func TestExec(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	<-f.ended
+	// Also one that goes away while its program does not read what it sent.
+	f = fakeNodes{make(chan struct{}), make(chan struct{})}
+	s3 := httptest.NewServer(control.Handler(token, nil, nil, f))
+	defer s3.Close()
+	c.URL = s3.URL
+	ctx, cancel = context.WithCancel(t.Context())
+	go func() { <-f.waiting; cancel() }()
+	if _, _, _, err := run(ctx, "n1", "wait", strings.NewReader(long), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	<-f.ended
 	// Strangers.
 	for _, q := range []struct {
 		method, path, token string

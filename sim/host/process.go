@@ -14,7 +14,10 @@ type Program struct {
 	Env []string
 	// Dir is the working directory. Empty: that of this process. A command with a
 	// relative path is found from there.
-	Dir            string
+	Dir string
+	// Group makes it the first of a process group of its own: SignalAll reaches
+	// what it has started, too.
+	Group          bool
 	Stdin          io.Reader // nil: empty
 	Stdout, Stderr io.Writer // nil: nowhere
 }

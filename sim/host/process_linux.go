@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/csilab/csilab/sim/host/shim"
 )
@@ -50,6 +51,7 @@ func (h *Real) Start(ctx context.Context, r Program) (*Process, error) {
 	// its output.
 	c.WaitDelay = waitDelay
 	h.command(c)
+	c.SysProcAttr.Setpgid = r.Group
 	p := &Process{done: make(chan struct{})}
 	err = h.do(func() error {
 		if err := c.Start(); err != nil {
@@ -73,6 +75,10 @@ func (h *Real) Start(ctx context.Context, r Program) (*Process, error) {
 	}()
 	return p, nil
 }
+
+// SignalAll sends a signal to a program with Group and to all that it has
+// started, unless that left its group. It may have ended itself.
+func (p *Process) SignalAll(s syscall.Signal) error { return syscall.Kill(-p.Pid(), s) }
 
 // scriptEnvironment is the environment of a command that Exec runs. What may run
 // commands of a storage network itself, a shell, finds them; a storage command

@@ -86,7 +86,7 @@ func RealSupported() error {
 
 // namespaces tries once whether a mount namespace can be had.
 var namespaces = sync.OnceValue(func() error {
-	t, err := newThreads(func() error { return nil })
+	t, err := newThreads("csilab", func() error { return nil })
 	if err == nil {
 		t.close()
 	}
@@ -553,7 +553,7 @@ func (h *Real) PowerOn() error {
 	if h.t != nil {
 		return nil
 	}
-	t, err := newThreads(h.boot)
+	t, err := newThreads(h.cfg.Name, h.boot)
 	if err != nil {
 		if h.san != nil {
 			err = errors.Join(err, h.san.cut())

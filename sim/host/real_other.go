@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"syscall"
 )
 
 // errNotLinux is the answer to everything that real nodes need.
@@ -32,6 +33,9 @@ func (*Real) StartProcess(context.Context, []string, []string, io.Writer, io.Wri
 
 // Start fails here.
 func (*Real) Start(context.Context, Program) (*Process, error) { return nil, errNotLinux }
+
+// SignalAll fails here.
+func (*Process) SignalAll(syscall.Signal) error { return errNotLinux }
 
 // LockLab makes a lab's directory. Nothing is locked here, and Sweep removes
 // nothing: there are no mounts and devices that a dead lab could leave.

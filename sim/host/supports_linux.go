@@ -162,7 +162,7 @@ func scratch(parent, fstype string, try func(scratchDisk) error) (err error) {
 	if err := unix.Mknod(x.node, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, x.loop.minor))); err != nil {
 		return err
 	}
-	if x.t, err = newThreads(func() error { return nil }); err != nil {
+	if x.t, err = newThreads("csilab", func() error { return nil }); err != nil {
 		return err
 	}
 	defer x.t.close()

@@ -9,16 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threads are OS threads of this process that live in a mount namespace of
-// their own: the namespace of a node. What runs on them, and the processes
-// that are started from them, see the node's mounts and devices; the rest of
-// this process doesn't.
+// threads are OS threads of this process that live in a mount namespace and a
+// UTS namespace of their own: those of a node. What runs on them, and the
+// processes that are started from them, see the node's mounts, devices and host
+// name; the rest of this process doesn't.
 //
 // A namespace belongs to threads and dies with them: when this process is
 // killed the kernel takes the mounts away, and a child with a parent-death
 // signal, whose parent is its thread, goes too.
 type threads struct {
-	ns   *os.File // the namespace, for further threads
+	ns   *os.File // the mount namespace, for further threads
+	uts  *os.File // that of the host name, likewise
 	idle chan *thread
 
 	max int // operations that are under way at a time
@@ -35,12 +36,16 @@ const maxThreads = 8
 // thread runs functions, one at a time.
 type thread struct{ work chan func() }
 
-// newThreads makes a namespace and runs setup in it.
-func newThreads(setup func() error) (*threads, error) {
+// newThreads makes namespaces, gives the node its host name, and runs setup in
+// them.
+func newThreads(hostname string, setup func() error) (*threads, error) {
 	t := &threads{idle: make(chan *thread, maxThreads), max: maxThreads, count: 1}
 	err := t.start(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-			return fmt.Errorf("host: a mount namespace of its own: %w", err)
+		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWUTS); err != nil {
+			return fmt.Errorf("host: namespaces of its own: %w", err)
+		}
+		if err := unix.Sethostname([]byte(hostname)); err != nil {
+			return fmt.Errorf("host: host name %q: %w", hostname, err)
 		}
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("host: private mounts: %w", err)
@@ -50,6 +55,9 @@ func newThreads(setup func() error) (*threads, error) {
 			return fmt.Errorf("host: %w", err)
 		}
 		t.ns = ns
+		if t.uts, err = os.Open("/proc/thread-self/ns/uts"); err != nil {
+			return fmt.Errorf("host: %w", err)
+		}
 		return setup()
 	})
 	if err != nil {
@@ -62,16 +70,27 @@ func newThreads(setup func() error) (*threads, error) {
 // another gives a further thread in the namespace, for who must not wait for
 // those of t. It keeps the namespace until it is closed.
 func (t *threads) another() (*threads, error) {
-	fd, err := unix.FcntlInt(t.ns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("host: %w", err)
+	n := &threads{idle: make(chan *thread, 1), max: 1, count: 1}
+	err := error(nil)
+	if n.ns, err = dup(t.ns); err != nil {
+		return nil, err
 	}
-	n := &threads{ns: os.NewFile(uintptr(fd), t.ns.Name()), idle: make(chan *thread, 1), max: 1, count: 1}
-	if err := n.start(n.join); err != nil {
-		n.ns.Close()
+	if n.uts, err = dup(t.uts); err == nil {
+		err = n.start(n.join)
+	}
+	if err != nil {
+		n.close()
 		return nil, err
 	}
 	return n, nil
+}
+
+func dup(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("host: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // start adds a thread that has gone through enter.
@@ -117,7 +136,7 @@ func (t *threads) start(enter func() error) error {
 	return nil
 }
 
-// join enters the namespace of the first thread.
+// join enters the namespaces of the first thread.
 func (t *threads) join() error {
 	// setns wants the thread's root and working directory to be its own.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -125,6 +144,9 @@ func (t *threads) join() error {
 	}
 	if err := unix.Setns(int(t.ns.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("host: enter the node's namespace: %w", err)
+	}
+	if err := unix.Setns(int(t.uts.Fd()), unix.CLONE_NEWUTS); err != nil {
+		return fmt.Errorf("host: enter the node's namespace of host names: %w", err)
 	}
 	return nil
 }
@@ -172,7 +194,9 @@ func (t *threads) close() {
 		close(th.work)
 	}
 	t.done.Wait()
-	if t.ns != nil {
-		t.ns.Close()
+	for _, f := range []*os.File{t.ns, t.uts} {
+		if f != nil {
+			f.Close()
+		}
 	}
 }

@@ -208,8 +208,8 @@ const patience = 5 * time.Second
 
 // Exec runs a program in a node until it ends, and returns its exit status, as
 // shells tell it: 128 and the number for one that a signal ended, 127 and 126
-// for one that isn't there or can't be run. When ctx ends the program gets
-// SIGTERM, and SIGKILL later.
+// for one that isn't there or can't be run. When ctx ends the program and what
+// it has started get SIGTERM, and SIGKILL later.
 func (n *Nodes) Exec(ctx context.Context, name string, c control.Command, stdin io.Reader, stdout, stderr io.Writer, signals <-chan syscall.Signal) (int, error) {
 	h, err := n.find(name)
 	if err != nil {
@@ -222,7 +222,7 @@ func (n *Nodes) Exec(ctx context.Context, name string, c control.Command, stdin 
 	}
 	defer feed.Close()
 	// The program outlives ctx for a moment.
-	p, err := h.Start(context.WithoutCancel(ctx), host.Program{Argv: c.Argv, Env: c.Env, Dir: c.Dir, Stdin: in, Stdout: stdout, Stderr: stderr})
+	p, err := h.Start(context.WithoutCancel(ctx), host.Program{Argv: c.Argv, Env: c.Env, Dir: c.Dir, Group: true, Stdin: in, Stdout: stdout, Stderr: stderr})
 	in.Close()
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, osexec.ErrNotFound):
@@ -243,17 +243,20 @@ func (n *Nodes) Exec(ctx context.Context, name string, c control.Command, stdin 
 	for {
 		select {
 		case <-p.Done():
+			if ctx.Err() != nil { // what it has left, e.g. a shell its commands
+				_ = p.SignalAll(syscall.SIGKILL)
+			}
 			return exitStatus(p.Wait()), nil
 		case s := <-signals:
 			_ = p.Signal(s)
 		case <-gone:
 			gone = nil
-			_ = p.Signal(syscall.SIGTERM)
+			_ = p.SignalAll(syscall.SIGTERM)
 			t := time.NewTimer(patience)
 			defer t.Stop()
 			late = t.C
 		case <-late:
-			p.Kill()
+			_ = p.SignalAll(syscall.SIGKILL)
 		}
 	}
 }

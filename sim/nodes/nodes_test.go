@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -87,6 +88,37 @@ func TestNodes(t *testing.T) {
 	cancel()
 	if _, status := exec(gone, "", nil, "sleep", "1000"); status != 128+int(syscall.SIGTERM) {
 		t.Errorf("nobody waits any more: %d", status)
+	}
+	// What the program has started ends with it.
+	gone, cancel = context.WithCancel(ctx)
+	pid := filepath.Join(dir, "pid")
+	poll := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("not in time: " + what)
+			}
+		}
+	}
+	go func() {
+		defer cancel()
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if b, _ := os.ReadFile(pid); strings.HasSuffix(string(b), "\n") {
+				return
+			}
+		}
+	}()
+	if _, status := exec(gone, "", nil, "sh", "-c", "sleep 1000 & echo $! > pid; wait"); status == 0 {
+		t.Error("it ended by itself")
+	}
+	child, err := os.ReadFile(pid)
+	must(t, err)
+	poll("the program's child ends", func() bool {
+		_, err := os.Stat(filepath.Join("/proc", strings.TrimSpace(string(child))))
+		return err != nil
+	})
+	if out, _ := exec(ctx, "", nil, "uname", "-n"); out != "node-1\n" {
+		t.Errorf("the host name is %q", out)
 	}
 	must(t, hw.Detach(ctx, bios, later))
 	must(t, hw.Detach(ctx, bios, later))

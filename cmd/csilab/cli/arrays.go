@@ -67,7 +67,7 @@ func (r *serving) startArrays(ctx context.Context, s labfile.Storage, stateDir s
 		if addr == "" {
 			addr = fmt.Sprintf("127.0.0.%d:0", i+1) // the provider tells them apart by host
 		}
-		l, err := net.Listen("tcp", addr)
+		l, err := listen(addr)
 		if err != nil {
 			for _, a := range cfg.Arrays[:i] {
 				a.Listener.Close()
@@ -90,7 +90,7 @@ func (r *serving) startArrays(ctx context.Context, s labfile.Storage, stateDir s
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := listen(addr)
 	if err != nil {
 		return exitf(ExitEnvironment, "listen on %q for the storage provider: %w", addr, err)
 	}

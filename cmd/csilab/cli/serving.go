@@ -53,6 +53,18 @@ func (r *serving) close() {
 	r.closers = nil
 }
 
+// listen listens on HOST:PORT. An address of IPv4 stays one: all of them
+// (0.0.0.0) is not to be shown as [::].
+func listen(addr string) (net.Listener, error) {
+	network := "tcp"
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		if ip := net.ParseIP(host); ip != nil && ip.To4() != nil && strings.Contains(host, ".") {
+			network = "tcp4"
+		}
+	}
+	return net.Listen(network, addr)
+}
+
 // codeOfFile tells a path that can't be, which is the user's, from a disk that
 // is full, read-only or not ours, which is the machine's.
 func codeOfFile(err error) int {
@@ -126,7 +138,7 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 		if r.nodes != nil {
 			cfg.Hardware = r.nodes.Hardware(store)
 		}
-		l, err := net.Listen("tcp", p.listen)
+		l, err := listen(p.listen)
 		if err != nil {
 			return nil, exitf(ExitEnvironment, "listen on %q for %s: %w", p.listen, p.name, err)
 		}
