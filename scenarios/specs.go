@@ -12,6 +12,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/bubble"
 )
 
 // Class says how a scenario ended.
@@ -36,6 +37,7 @@ type Result struct {
 	Class    Class         `json:"class"`
 	Reason   string        `json:"reason,omitempty"`
 	Duration time.Duration `json:"duration"`
+	Virtual  time.Duration `json:"virtual,omitempty"` // the lab's time, in a bubble
 	Seed     uint64        `json:"seed"`
 	Host     string        `json:"host"`
 	Timers   string        `json:"timers"`
@@ -56,7 +58,8 @@ type Config struct {
 	// Parallel is how many scenarios run side by side; 0 means 1.
 	Parallel int
 	// Timeout bounds a scenario; 0 means two minutes, twenty for a sweep or with
-	// real timers, and eight hours for a sweep with real timers.
+	// real timers, eight hours for a sweep with real timers, and twelve hours of
+	// the lab's time in a bubble.
 	Timeout time.Duration
 	// Start and Done are told of each scenario, from several goroutines;
 	// Progress of the state of a sweep. All may be nil.
@@ -70,6 +73,8 @@ type Config struct {
 	KeepAll bool
 	// SweepEvery limits sweeps to every nth cell; 0 means all.
 	SweepEvery int
+	// Bubbles runs each scenario that is no sweep in virtual time; nil: on the wall.
+	Bubbles *bubble.Runner
 	// Mutate applies each scenario's mutation: all must turn red.
 	Mutate bool
 }
@@ -78,6 +83,8 @@ func (c Config) timeout(s Scenario) time.Duration {
 	switch {
 	case c.Timeout > 0:
 		return c.Timeout
+	case c.Options.Bubble:
+		return 12 * time.Hour // of the lab's time
 	case s.Sweep != nil && c.Options.Timers == "real":
 		return 8 * time.Hour
 	case s.Sweep != nil, c.Options.Timers == "real":
@@ -87,7 +94,25 @@ func (c Config) timeout(s Scenario) time.Duration {
 }
 
 // Run runs one scenario in a lab of its own.
-func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
+func Run(ctx context.Context, s Scenario, cfg Config) Result {
+	if cfg.Bubbles == nil || s.Sweep != nil {
+		return run(ctx, s, cfg)
+	}
+	cfg.Options.Bubble = true
+	res := Result{Scenario: s.Name, System: cfg.Options.System(), Text: s.Text, Seed: cfg.Options.WithDefaults().Seed, Class: Interrupted}
+	start := time.Now()
+	err := cfg.Bubbles.Run(ctx, func(ctx context.Context) error { res = run(ctx, s, cfg); return nil })
+	res.Virtual, res.Duration = res.Duration, time.Since(start)
+	switch {
+	case ctx.Err() != nil:
+		res.Class, res.Reason = Interrupted, context.Cause(ctx).Error()
+	case err != nil && res.Class == Passed:
+		res.Class, res.Reason = Invariant, "left behind: "+err.Error()
+	}
+	return res
+}
+
+func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 	opts := cfg.Options
 	// Before WithDefaults, and so not seen by what it fills in.
 	misfit := (len(opts.VCenters) > 0 || opts.Storage != nil) && s.Options != nil
@@ -108,6 +133,9 @@ func Run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 				what = fmt.Sprintf("--focus '^%s$'", s.Name)
 			}
 			res.Replay = fmt.Sprintf("go run ./cmd/csilab run --backend %s %s --host %s --timers %s --seed %d", opts.System(), what, opts.Host, opts.Timers, opts.Seed)
+			if opts.Bubble {
+				res.Replay += " --time bubble"
+			}
 			if cfg.Lab != "" {
 				res.Replay += " --lab " + cfg.Lab
 			} else if n := cfg.Options.Nodes; n > 2 {

@@ -135,7 +135,11 @@ func (p *progress) done(r scenarios.Result) {
 	if mark == "" {
 		mark = "✗"
 	}
-	fmt.Fprintf(p.w, " %s %s  %.1fs\n", mark, title, r.Duration.Seconds())
+	virtual := ""
+	if r.Virtual > 0 {
+		virtual = fmt.Sprintf(" (%v of virtual time)", r.Virtual.Round(time.Second))
+	}
+	fmt.Fprintf(p.w, " %s %s  %.1fs%s\n", mark, title, r.Duration.Seconds(), virtual)
 	for _, n := range r.Notes {
 		fmt.Fprintf(p.w, "     %s\n", strings.ReplaceAll(n, "\n", "\n     "))
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/scenarios"
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/bubble"
 	"github.com/csilab/csilab/sim/labfile"
 )
 
@@ -33,6 +34,7 @@ type runFlags struct {
 	backend []string
 	host    string
 	timers  string
+	time    string
 	nodes   int
 	seed    uint64
 	focus   string
@@ -60,6 +62,7 @@ Exit codes: 0 ok, 1 a scenario failed, 2 usage or configuration, 3 this machine
 can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.`,
 		Example: `  csilab run
   csilab run --focus snapshot --host memory
+  csilab run --time bubble
   csilab run -f claim.yaml -f pod.yaml
   csilab run --junit report.xml -o json`,
 		Args: cobra.NoArgs,
@@ -73,6 +76,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters, nodes and arrays there are; scenarios that need a lab of their own shape are skipped")
 	fl.StringSliceVar(&f.backend, "backend", []string{"vsphere", "hpe-iscsi"}, "what to run on: vsphere, hpe-iscsi, hpe-fc, hpe (both), all; comma-separated")
 	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
+	fl.StringVar(&f.time, "time", "wall", "wall, or bubble: virtual time, in which hours pass in moments (memory hosts, real timers; sweeps stay on the wall)")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of nodes (2 to 64)")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all ids and draws")
@@ -158,7 +162,7 @@ func (f runFlags) options(s Streams, on sim.Options, lab *labfile.Lab) (sim.Opti
 		return exitf(ExitUsage, "--%s %q: allowed are %s", flag, value, strings.Join(allowed, ", "))
 	}
 	if err := errors.Join(oneOf("host", f.host, "auto", "real", "memory"),
-		oneOf("timers", f.timers, "real", "fast"), oneOf("output", f.output, "text", "json")); err != nil {
+		oneOf("timers", f.timers, "real", "fast"), oneOf("time", f.time, "wall", "bubble"), oneOf("output", f.output, "text", "json")); err != nil {
 		return sim.Options{}, &exitError{ExitUsage, err}
 	}
 	if f.timeout < 0 {
@@ -173,6 +177,15 @@ func (f runFlags) options(s Streams, on sim.Options, lab *labfile.Lab) (sim.Opti
 	if f.label != "" {
 		if _, err := types.ParseLabelFilter(f.label); err != nil {
 			return sim.Options{}, exitf(ExitUsage, "--label %q: %v", f.label, err)
+		}
+	}
+	if f.time == "bubble" {
+		if f.host == "real" {
+			return sim.Options{}, exitf(ExitUsage, "--host real: allowed is memory with --time bubble")
+		}
+		f.host = "memory"
+		if !f.given("timers") {
+			f.timers = "real"
 		}
 	}
 	o := sim.Options{Backend: on.Backend, Protocol: on.Protocol, Seed: f.seed, Nodes: f.nodes, Host: f.host, Timers: f.timers, Log: logger(s.Err, f.verbose)}
@@ -234,7 +247,7 @@ func (f runFlags) fromLab(o *sim.Options, lab *labfile.Lab) error {
 		"host":   func() { o.Host = lab.Host },
 		"timers": func() { o.Timers = lab.Timers },
 	} {
-		if !f.given(flag) {
+		if !f.given(flag) && (flag == "seed" || f.time != "bubble") { // a bubble has hosts and timers of its own
 			set()
 		}
 	}
@@ -295,7 +308,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		labels = func(l []string) bool { return filter(l) }
 	}
 	cfg := scenarios.Config{
-		Options: opts, Lab: f.lab, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(opts), Timeout: f.timeout, Keep: f.keep, KeepAll: f.keepAll, Mutate: f.mutate,
+		Options: opts, Lab: f.lab, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(f.time, opts), Timeout: f.timeout, Keep: f.keep, KeepAll: f.keepAll, Mutate: f.mutate,
 		Start: progress.start, Progress: progress.cell,
 		Done: func(r scenarios.Result) {
 			mu.Lock()
@@ -303,6 +316,9 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 			results = append(results, r)
 			progress.done(r)
 		},
+	}
+	if f.time == "bubble" {
+		cfg.Bubbles = bubble.Program()
 	}
 	if len(f.files) > 0 {
 		err = runFiles(ctx, f, files, cfg)
@@ -354,7 +370,10 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 }
 
 // parallel is how many scenarios run side by side. They wait most of the time.
-func parallel(o sim.Options) int {
+func parallel(mode string, o sim.Options) int {
+	if mode == "bubble" {
+		return runtime.GOMAXPROCS(0) // nobody waits
+	}
 	if o.Timers == "real" || o.Host == "memory" {
 		return 4 * runtime.GOMAXPROCS(0)
 	}
