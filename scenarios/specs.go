@@ -75,6 +75,11 @@ type Config struct {
 	SweepEvery int
 	// Bubbles runs each scenario that is no sweep in virtual time; nil: on the wall.
 	Bubbles *bubble.Runner
+	// Arm arms faults of the user's in each lab; scenarios that sweep have their
+	// own and are skipped. nil arms none.
+	Arm func(*sim.Lab) error
+	// Faults is the file that they are from, for the command that replays.
+	Faults string
 	// Mutate applies each scenario's mutation: all must turn red.
 	Mutate bool
 }
@@ -141,6 +146,9 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 			} else if n := cfg.Options.Nodes; n > 2 {
 				res.Replay += fmt.Sprintf(" --nodes %d", n)
 			}
+			if cfg.Faults != "" {
+				res.Replay += " --faults " + cfg.Faults
+			}
 			if cfg.Timeout > 0 {
 				res.Replay += fmt.Sprintf(" --timeout %v", cfg.Timeout)
 			}
@@ -153,6 +161,13 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 	if misfit {
 		res.Class, res.Reason = Skipped, "it needs a lab of its own shape"
 		return res
+	}
+	if cfg.Arm != nil {
+		if s.Sweep != nil {
+			res.Class, res.Reason = Skipped, "it has faults of its own"
+			return res
+		}
+		opts.Arm = cfg.Arm
 	}
 	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, cfg.timeout(s))

@@ -49,6 +49,9 @@ type Options struct {
 	Host string
 	// Timers of kubelets and controllers: real or fast ("": fast, in a bubble real).
 	Timers string
+	// Arm arms fault rules before drivers, kubelets and controllers start; nil
+	// arms none.
+	Arm func(*Lab) error
 	// Bubble says that the lab runs in a testing/synctest bubble: memory hosts,
 	// in-memory connections.
 	Bubble bool

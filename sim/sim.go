@@ -48,16 +48,17 @@ type Lab struct {
 	wg    sync.WaitGroup
 	dir   *stateDir // nil in a bubble
 
-	in      *fault.Interceptor
-	disks   *mutableDisks
-	backend backend
-	store   *store.Store
-	user    *store.Client
-	net     transport.Network // of the control plane and the backend
-	records record.Store
-	nodes   []*Node
-	data    *data
-	seen    observations
+	in        *fault.Interceptor
+	disks     *mutableDisks
+	backend   backend
+	store     *store.Store
+	user      *store.Client
+	net       transport.Network // of the control plane and the backend
+	records   record.Store
+	nodeNames sync.Map // by id in CSI
+	nodes     []*Node
+	data      *data
+	seen      observations
 
 	sidecars *sidecars.Pod
 
@@ -112,7 +113,8 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	l.in = &fault.Interceptor{Ledger: l.Ledger, Plan: l.Plan, OnCrash: l.crash, Observe: l.observe, Infer: l.cause, Classify: classify}
+	l.in = &fault.Interceptor{Ledger: l.Ledger, Plan: l.Plan, OnCrash: l.crash, World: l, Observe: l.observe, Infer: l.cause, Classify: classify}
+	l.Plan.NodeName = l.nodeName
 	if o.MaxCalls > 0 {
 		l.Ledger.Limit(o.MaxCalls, l.spill())
 	}
@@ -161,6 +163,11 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	}
 	if err := l.createBasics(ctx); err != nil {
 		return nil, err
+	}
+	if o.Arm != nil {
+		if err := o.Arm(l); err != nil {
+			return nil, err
+		}
 	}
 	if err := l.startControlPlane(); err != nil {
 		return nil, err

@@ -40,8 +40,13 @@ func (c Client) Get(ctx context.Context, kind, of string) (json.RawMessage, erro
 
 // get asks for what is at a path below /v1alpha1/.
 func (c Client) get(ctx context.Context, rest string) (json.RawMessage, error) {
+	return c.do(ctx, http.MethodGet, rest, nil)
+}
+
+// do makes a request to a path below /v1alpha1/.
+func (c Client) do(ctx context.Context, method, rest string, body io.Reader) (json.RawMessage, error) {
 	u := strings.TrimSuffix(c.URL, "/") + "/v1alpha1/" + rest
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	req, err := http.NewRequestWithContext(ctx, method, u, body)
 	if err != nil {
 		return nil, err
 	}

@@ -34,14 +34,8 @@ func NewToken() string {
 // there are no arrays, nodes where there are none: they have GET
 // /v1alpha1/nodes, and POST /v1alpha1/nodes/NAME/exec, which runs programs.
 func Handler(token string, sources []Source, network *san.SAN, nodes Nodes) http.Handler {
-	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		// Digests: their length says nothing about the token's.
-		got := sha256.Sum256([]byte(given))
-		if !ok || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			refuse(w, http.StatusUnauthorized, "the token is missing or wrong")
+		if !allowed(w, r, token) {
 			return
 		}
 		if rest, ok := strings.CutPrefix(r.URL.Path, "/v1alpha1/nodes"); ok && (rest == "" || rest[0] == '/') {
@@ -85,6 +79,20 @@ func Handler(token string, sources []Source, network *san.SAN, nodes Nodes) http
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer)
 	})
+}
+
+// allowed says whether a request brings the token, and refuses one that does
+// not.
+func allowed(w http.ResponseWriter, r *http.Request, token string) bool {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	// Digests: their length says nothing about the token's.
+	got, want := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(token))
+	if !ok || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		refuse(w, http.StatusUnauthorized, "the token is missing or wrong")
+		return false
+	}
+	return true
 }
 
 // those finds one by name, or returns all. Errors: there are none, or not this

@@ -12,6 +12,7 @@ import (
 
 	"github.com/csilab/csilab/sim/csp/wsapi"
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/fault/sending"
 	"github.com/csilab/csilab/sim/ledger"
 )
 
@@ -168,7 +169,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !errors.As(err, new(*http.MaxBytesError)) {
 			panic(http.ErrAbortHandler) // the client went away
 		}
-		send(w, answerOf(reply{}, refuse(http.StatusBadRequest, "the body has more than %d bytes", maxBody)))
+		send(r.Context(), w, answerOf(reply{}, refuse(http.StatusBadRequest, "the body has more than %d bytes", maxBody)), nil)
 		return
 	}
 	_, path, below := strings.Cut(r.URL.EscapedPath(), Prefix)
@@ -180,6 +181,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := &call{vars: vars, query: readQuery(r.URL.RawQuery), body: body, arrayIP: r.Header.Get("x-array-ip")}
 	var res reply
+	var how *fault.Body
 	err = s.cfg.In.Do(r.Context(), s.describe(r, to, c), func(ctx context.Context) error {
 		if lost != nil {
 			return lost
@@ -190,16 +192,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		stop := context.AfterFunc(s.ctx, cancel)
 		defer stop()
-		c.ctx = ctx
-		var err error
-		res, err = s.carryOut(to, c, r.Header.Get("x-auth-token"))
+		d := *c
+		d.ctx = ctx
+		got, err := s.carryOut(to, &d, r.Header.Get("x-auth-token"))
+		if !fault.Discarded(ctx) {
+			res = got
+		}
 		return err
 	})
+	if errors.As(err, &how) {
+		err = how.Err
+	}
 	switch {
 	case errors.Is(err, fault.ErrDrop), errors.Is(err, fault.ErrCrashed), s.ctx.Err() != nil, err != nil && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
 	}
-	send(w, answerOf(res, err))
+	send(r.Context(), w, answerOf(res, err), how)
 }
 
 // carryOut runs a handler. Whatever goes wrong in it, the process lives.
@@ -230,12 +238,11 @@ func (s *Server) carryOut(to route, c *call, session string) (res reply, err err
 	return res, err
 }
 
-func send(w http.ResponseWriter, a answer) {
+func send(ctx context.Context, w http.ResponseWriter, a answer, how *fault.Body) {
 	if a.kind != "" {
 		w.Header().Set("Content-Type", a.kind)
 	}
-	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body)
+	sending.Reply(ctx, w, a.status, a.body, how)
 }
 
 // enter takes the lock of something on the call's array.

@@ -205,13 +205,3 @@ func TestArmWithoutActionPanics(t *testing.T) {
 	}()
 	new(fault.Plan).Arm(fault.Rule{Name: "x"})
 }
-
-func BenchmarkDoNoRule(b *testing.B) {
-	in, _, _ := interceptor()
-	ctx := context.Background()
-	op := func(context.Context) error { return nil }
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = in.Do(ctx, attach, op)
-	}
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/csilab/csilab/sim/ledger"
 )
@@ -31,6 +32,10 @@ type Interceptor struct {
 	// does not know it; 0 is unknown, nil never knows. It must be quick.
 	Infer func(Call) uint64
 
+	// World is what kinds act on that change the lab: each looks for the few
+	// methods that it needs (WorldOf). nil where there is none.
+	World any
+
 	// Observe sees every call that is about to happen, after the rules of phase
 	// Before let it pass, with its number in the ledger. It must be quick and must
 	// not call back.
@@ -54,10 +59,27 @@ func (in *Interceptor) crash(component string) {
 	}
 }
 
+// entry is the context of a call: it carries the number of its ledger entry.
+type entry struct {
+	context.Context
+	seq uint64
+}
+
 type seqKey struct{}
+
+// Value implements context.Context.
+func (e *entry) Value(key any) any {
+	if key == (seqKey{}) {
+		return e.seq
+	}
+	return e.Context.Value(key)
+}
 
 // CauseOf returns the ledger sequence of the call that ctx belongs to, or 0.
 func CauseOf(ctx context.Context) uint64 {
+	if e, ok := ctx.(*entry); ok {
+		return e.seq
+	}
 	n, _ := ctx.Value(seqKey{}).(uint64)
 	return n
 }
@@ -73,7 +95,8 @@ func (in *Interceptor) Await(ctx context.Context, c Call) {
 // Do passes op through the hop: ledger entry, rules before, op, rules after.
 //
 // The error is what the caller of the hop must see. errors.Is(err, ErrDrop)
-// or ErrCrashed mean that the face must close the connection without a reply.
+// or ErrCrashed mean that the face must close the connection without a reply;
+// a *Body that it must send the reply otherwise than at once and whole.
 func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) error) error {
 	if in == nil {
 		return op(ctx)
@@ -89,64 +112,86 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 	}
 	var seq uint64
 	if in.Ledger != nil {
-		seq = in.Ledger.Begin(ledger.Entry{Hop: c.Hop, Op: c.Op, Component: c.Component, Node: c.Node,
-			Volume: c.Volume, Snapshot: c.Snapshot, Request: c.Request, Cause: c.Cause})
-		ctx = context.WithValue(ctx, seqKey{}, seq)
+		seq = in.begin(c)
+		ctx = &entry{ctx, seq}
 	}
-	end := func(o ledger.Outcome, err error, rule *Armed) {
-		if in.Ledger == nil {
-			return
-		}
-		in.Ledger.End(seq, func(e *ledger.Entry) {
-			e.Outcome = o
-			if err != nil {
-				e.Error = err.Error()
-				if in.Classify != nil {
-					e.Code = in.Classify(c.Hop, err)
-				}
-			}
-			if rule != nil {
-				e.Fault = rule.Name
-			}
-		})
-	}
-	var before *Armed
-	if in.Plan != nil {
-		before = in.Plan.ask(Before, c, true)
-	}
+	before, at := in.Plan.ask(Before, c, true)
 	if before != nil {
-		err := before.Do.Act(ctx, in, c)
-		if errors.Is(err, ErrSkip) {
-			end(ledger.OK, nil, before)
-			return nil
-		}
-		if err != nil {
-			end(ledger.Refused, err, before)
-			return err
+		c.firing = at
+		d, delivers := before.Do.(Delivery)
+		if !delivers {
+			err := before.Do.Act(ctx, in, c)
+			if errors.Is(err, ErrSkip) {
+				in.end(seq, c.Hop, ledger.OK, nil, before)
+				return nil
+			}
+			if err != nil {
+				if before.Phase == Result {
+					err = &InResult{err}
+				}
+				in.end(seq, c.Hop, ledger.Refused, err, before)
+				return err
+			}
+		} else {
+			plain := op
+			op = func(ctx context.Context) error { return d.Deliver(ctx, in, c, plain) }
 		}
 	}
 	if in.Observe != nil {
 		in.Observe(seq, c)
 	}
-	if in.Plan == nil {
-		err := op(ctx)
-		end(outcome(err), err, nil)
-		return err
-	}
 	err := op(ctx)
-	if in.Turn != nil { // what ends at the same moment must not draw in any order
+	if in.Turn != nil && in.Plan != nil { // what ends at the same moment must not draw in any order
 		in.Turn(ctx, c)
 	}
-	if after := in.Plan.ask(After, c, err == nil); after != nil {
-		if ferr := after.Do.Act(ctx, in, c); ferr != nil {
-			end(ledger.MaybeApplied, ferr, after)
-			return ferr
-		}
-		end(outcome(err), err, after)
+	after, at := in.Plan.ask(After, c, err == nil)
+	if after == nil {
+		in.end(seq, c.Hop, outcome(err), err, before)
 		return err
 	}
-	end(outcome(err), err, before)
-	return err
+	c.firing = at
+	ferr := after.Do.Act(ctx, in, c)
+	var body *Body
+	switch {
+	case ferr == nil:
+		in.end(seq, c.Hop, outcome(err), err, after)
+		return err
+	case errors.As(ferr, &body):
+		told := *body
+		told.Err = err
+		ferr = &told
+		if !told.Cut { // it comes whole, if late
+			in.end(seq, c.Hop, outcome(err), err, after)
+			return ferr
+		}
+	}
+	in.end(seq, c.Hop, ledger.MaybeApplied, ferr, after)
+	return ferr
+}
+
+// begin writes the entry of a call.
+func (in *Interceptor) begin(c Call) uint64 {
+	return in.Ledger.Begin(ledger.Entry{Hop: c.Hop, Op: c.Op, Component: c.Component, Node: c.Node,
+		Volume: c.Volume, Snapshot: c.Snapshot, Request: c.Request, Cause: c.Cause})
+}
+
+// end closes the entry of a call; rule is that which acted on it, or nil.
+func (in *Interceptor) end(seq uint64, h ledger.Hop, o ledger.Outcome, err error, rule *Armed) {
+	if in.Ledger == nil {
+		return
+	}
+	in.Ledger.End(seq, func(e *ledger.Entry) {
+		e.Outcome = o
+		if err != nil {
+			e.Error = err.Error()
+			if in.Classify != nil {
+				e.Code = in.Classify(h, err)
+			}
+		}
+		if rule != nil {
+			e.Fault = rule.Name
+		}
+	})
 }
 
 func outcome(err error) ledger.Outcome {
@@ -159,7 +204,19 @@ func outcome(err error) ledger.Outcome {
 	return ledger.Failed
 }
 
-// ErrReplyLost marks a call whose reply did not arrive for another reason than
-// a rule on it: its deadline passed, or the drop of another call closed the
-// connection that both shared. Whether it was applied is not known.
-var ErrReplyLost = errors.New("fault: reply lost")
+// wait sleeps for d, until ctx ends or the lab is closed.
+func (in *Interceptor) wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-in.closed():
+		return ErrDrop
+	}
+}

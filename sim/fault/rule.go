@@ -1,13 +1,19 @@
 // Package fault is the fault plan of a lab and the one interceptor that every
 // hop passes: it writes the ledger and asks the plan.
+//
+// A Rule says where, when and what. What can happen is a kind: each has a file
+// kind_*.go, which registers it by name with its parameters and the calls that
+// it fits. The protocols register their operations (RegisterOps) and how an
+// error of theirs is made from its name (RegisterErrors), so that this package
+// knows none of them. Package faultfile reads rules from YAML.
 package fault
 
 import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"strings"
 	"sync"
-	"time"
 
 	"github.com/csilab/csilab/sim/ledger"
 )
@@ -23,6 +29,41 @@ type Call struct {
 	Snapshot  string
 	Request   string
 	Cause     uint64
+
+	firing firing // set for the action of a rule that fires
+}
+
+// firing is what a rule's draws are made from.
+type firing struct {
+	seed uint64
+	rule string
+	n    int
+}
+
+// Draw maps the firing of a rule to [0,1): the same for the same seed, rule,
+// component, subject, operation and occurrence. what tells several draws of one
+// firing apart.
+func (c Call) Draw(what string) float64 {
+	return draw(c.firing.seed, c.firing.rule+"|"+what, c, c.firing.n)
+}
+
+// Occurrence is which of the calls about this subject it is that the rule fires
+// on: 1 for the first that the rule has seen.
+func (c Call) Occurrence() int { return c.firing.n }
+
+// subject is what occurrences are counted by.
+type subject struct {
+	hop                               ledger.Hop
+	op, component                     string
+	node, volume, snapshot, otherwise string
+}
+
+func subjectOf(c Call) subject {
+	s := subject{c.Hop, c.Op, c.Component, c.Node, c.Volume, c.Snapshot, ""}
+	if s.volume == "" && s.snapshot == "" {
+		s.otherwise = c.Request
+	}
+	return s
 }
 
 // Phase is where in a call a rule acts.
@@ -32,25 +73,48 @@ type Phase string
 const (
 	Before Phase = "before" // the operation has not happened
 	After  Phase = "after"  // the operation is committed, the reply not sent
+	// Task is while the task runs that the operation started, before it has done
+	// its work: a rule on CnsCreateVolume is one on task:CnsCreateVolume.
+	Task Phase = "task"
+	// Result is that of one volume in a task that succeeds: likewise, with the
+	// action's error told in the volume's result.
+	Result Phase = "result"
 )
+
+// Phases in their order in a call.
+var Phases = []Phase{Before, Task, Result, After}
+
+// TaskPrefix begins the operation that is the work of a task.
+const TaskPrefix = "task:"
+
+// InResult carries the error of a rule of phase Result to the face.
+type InResult struct{ Err error }
+
+func (r *InResult) Error() string { return r.Err.Error() }
+func (r *InResult) Unwrap() error { return r.Err }
 
 // Rule says where, when and what. The zero values of the selectors match all.
 type Rule struct {
 	// Name shows up in the ledger and in reports.
 	Name string
 
-	// Where.
+	// Where. Op may have * for any text, e.g. "exec mkfs.*".
 	Hop       ledger.Hop
 	Op        string
 	Component string
 	Node      string
 	Volume    string
-	Match     func(Call) bool // further condition; nil matches
+	Snapshot  string
+	Where     *Where          // further condition as text; nil matches
+	Match     func(Call) bool // further condition in Go; nil matches
 
 	// When. Phase defaults to Before.
 	Phase Phase
 	// OnlySuccess limits an After rule to calls that succeeded.
 	OnlySuccess bool
+	// AfterRule arms the rule once the rule of that name has fired; calls before
+	// it are not counted.
+	AfterRule string
 	// Nth acts on the nth matching call only (1 is the first).
 	Nth int
 	// First acts on the first n matching calls.
@@ -58,8 +122,11 @@ type Rule struct {
 	// Every acts on each nth matching call.
 	Every int
 	// Probability acts on a share of the matching calls, 0 < p < 1. The draw is
-	// a pure function of (seed, rule, subject, operation, occurrence).
+	// a pure function of (seed, rule, component, subject, operation, occurrence).
 	Probability float64
+	// PerSubject counts for Nth, First and Every the calls of each subject
+	// (operation, caller, node, volume, snapshot) on their own.
+	PerSubject bool
 
 	// Do is what happens.
 	Do Action
@@ -75,12 +142,24 @@ type Action interface {
 	String() string
 }
 
+// Delivery is an action that carries the call itself out, e.g. twice. It acts in
+// phase Before only.
+type Delivery interface {
+	Action
+	// Deliver runs op as often as it likes; its error is the call's.
+	Deliver(ctx context.Context, in *Interceptor, c Call, op func(context.Context) error) error
+}
+
 // Armed is a rule in a plan.
 type Armed struct {
 	Rule
-	mu    sync.Mutex
-	seen  int
-	fired int
+	seq   int      // order of arming
+	parts []string // of Op around its stars, where it has any
+
+	mu       sync.Mutex
+	seen     int
+	fired    int
+	subjects map[subject]int
 }
 
 // Fired is how often the rule acted.
@@ -97,132 +176,124 @@ func (a *Armed) Seen() int {
 	return a.seen
 }
 
-func (a *Armed) matches(p Phase, c Call) bool {
-	r := &a.Rule
-	return r.Phase == p && (r.Hop == "" || r.Hop == c.Hop) && (r.Op == "" || r.Op == c.Op) &&
-		(r.Component == "" || r.Component == c.Component) && (r.Node == "" || r.Node == c.Node) &&
-		(r.Volume == "" || r.Volume == c.Volume) && (r.Match == nil || r.Match(c))
+// Held are the calls that stand at the rule's gate now, oldest first.
+func (a *Armed) Held() []Call {
+	if g, ok := a.Do.(*Gate); ok {
+		return g.Held()
+	}
+	return nil
 }
 
-// take counts a matching call and says whether the rule acts on it.
-func (a *Armed) take(seed uint64, c Call) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.seen++
-	r := &a.Rule
+// Normal is the rule in the terms of calls: phase task of an operation is phase
+// before of the operation that is the task's work.
+func (r Rule) Normal() Rule {
+	switch r.Phase {
+	case "":
+		r.Phase = Before
+	case Task, Result:
+		if r.Op != "" && !strings.HasPrefix(r.Op, TaskPrefix) {
+			r.Op = TaskPrefix + r.Op
+		} else if r.Op == "" {
+			r.Op = TaskPrefix + "*"
+		}
+	}
+	return r
+}
+
+// at is the phase of a call that the rule acts in.
+func (r *Rule) at() Phase {
+	if r.Phase == After {
+		return After
+	}
+	return Before
+}
+
+// fits says whether the rule may be about calls of an operation.
+func (a *Armed) fits(op string) bool {
 	switch {
-	case r.Nth > 0 && a.seen != r.Nth,
-		r.First > 0 && a.seen > r.First,
-		r.Every > 0 && a.seen%r.Every != 0,
-		r.Probability > 0 && draw(seed, r.Name, c, a.seen) >= r.Probability:
+	case a.Op == "" || a.Op == op:
+		return true
+	case a.parts == nil:
 		return false
 	}
-	a.fired++
+	return globbed(a.parts, op)
+}
+
+// globbed says whether text is the parts with anything between them.
+func globbed(parts []string, text string) bool {
+	first, last := parts[0], parts[len(parts)-1]
+	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
+		return false
+	}
+	text = text[len(first) : len(text)-len(last)]
+	for _, p := range parts[1 : len(parts)-1] {
+		i := strings.Index(text, p)
+		if i < 0 {
+			return false
+		}
+		text = text[i+len(p):]
+	}
 	return true
 }
 
-// draw maps (seed, rule, subject, operation, occurrence) to [0,1).
+// matches says whether a call is one of the rule's; node is the name of its node
+// where the call has its id.
+func (a *Armed) matches(c Call, node string) bool {
+	r := &a.Rule
+	return (r.Hop == "" || r.Hop == c.Hop) && a.fits(c.Op) &&
+		(r.Component == "" || r.Component == c.Component) && (r.Node == "" || r.Node == c.Node || r.Node == node) &&
+		(r.Volume == "" || r.Volume == c.Volume) && (r.Snapshot == "" || r.Snapshot == c.Snapshot) &&
+		(r.Match == nil || r.Match(c))
+}
+
+// take counts a matching call and says whether the rule acts on it, and as
+// which occurrence of its subject.
+func (a *Armed) take(seed uint64, c Call, node string) (n int, acts bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := &a.Rule
+	own := 0
+	if r.PerSubject || r.Probability > 0 || r.Where.asksAttempt() {
+		if a.subjects == nil {
+			a.subjects = map[subject]int{}
+		}
+		s := subjectOf(c)
+		own = a.subjects[s] + 1
+		a.subjects[s] = own
+	}
+	named := c
+	if node != "" {
+		named.Node = node
+	}
+	if !r.Where.holds(named, own) {
+		return 0, false
+	}
+	a.seen++
+	if own == 0 {
+		own = a.seen
+	}
+	count := a.seen
+	if r.PerSubject {
+		count = own
+	}
+	switch {
+	case r.Nth > 0 && count != r.Nth,
+		r.First > 0 && count > r.First,
+		r.Every > 0 && count%r.Every != 0,
+		r.Probability > 0 && draw(seed, r.Name, c, own) >= r.Probability:
+		return 0, false
+	}
+	a.fired++
+	return own, true
+}
+
+// draw maps (seed, rule, caller, subject, operation, occurrence) to [0,1).
 func draw(seed uint64, rule string, c Call, n int) float64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d|%s|%s|%s|%s|%s|%s|%d", seed, rule, c.Hop, c.Op, c.Node, c.Volume, c.Snapshot, n)
+	fmt.Fprintf(h, "%d|%s|%s|%s|%s|%s|%s|%s|%d", seed, rule, c.Hop, c.Op, c.Component, c.Node, c.Volume, c.Snapshot, n)
 	x := h.Sum64()
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
 	return float64(x>>11) / float64(1<<53)
-}
-
-// Plan holds the armed rules. The zero value has none.
-type Plan struct {
-	Seed uint64
-
-	mu    sync.Mutex
-	rules []*Armed
-}
-
-// Arm adds a rule; the first rule that matches and fires decides.
-// It panics on a rule without an action: that is a mistake in a test.
-func (p *Plan) Arm(r Rule) *Armed {
-	if r.Do == nil {
-		panic(fmt.Sprintf("fault: rule %q has no action", r.Name))
-	}
-	if r.Phase == "" {
-		r.Phase = Before
-	}
-	if r.Name == "" {
-		r.Name = fmt.Sprintf("%s %s/%s: %s", r.Phase, r.Hop, r.Op, r.Do)
-	}
-	a := &Armed{Rule: r}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.rules = append(p.rules, a)
-	return a
-}
-
-// Disarm takes a rule out; calls that it already holds stay held.
-func (p *Plan) Disarm(a *Armed) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, r := range p.rules {
-		if r == a {
-			p.rules = append(p.rules[:i:i], p.rules[i+1:]...)
-			return
-		}
-	}
-}
-
-// Clear takes all rules out and returns them.
-func (p *Plan) Clear() []*Armed {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	rs := p.rules
-	p.rules = nil
-	return rs
-}
-
-// Unfired lists the armed rules that had to fire and have not.
-func (p *Plan) Unfired() []*Armed {
-	p.mu.Lock()
-	rs := p.rules
-	p.mu.Unlock()
-	var out []*Armed
-	for _, r := range rs {
-		if !r.MayNotFire && r.Fired() == 0 {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// ask returns the rule that acts on call c in phase ph, or nil. ok says
-// whether the call succeeded (phase After).
-func (p *Plan) ask(ph Phase, c Call, ok bool) *Armed {
-	p.mu.Lock()
-	if len(p.rules) == 0 {
-		p.mu.Unlock()
-		return nil
-	}
-	rs := append([]*Armed(nil), p.rules...)
-	p.mu.Unlock()
-	for _, r := range rs {
-		if r.OnlySuccess && !ok {
-			continue
-		}
-		if r.matches(ph, c) && r.take(p.Seed, c) {
-			return r
-		}
-	}
-	return nil
-}
-
-// wait sleeps for d or until ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
@@ -128,6 +129,10 @@ func (c *Conn) intercept(cfg Config) grpc.UnaryClientInterceptor {
 			before := c.dropCount()
 			if seq := fault.CauseOf(ctx); seq != 0 {
 				ctx = metadata.AppendToOutgoingContext(ctx, fault.TraceField, fault.Traceparent(seq))
+			}
+			reply := reply
+			if m, ok := reply.(proto.Message); ok && fault.Discarded(ctx) {
+				reply = m.ProtoReflect().New().Interface()
 			}
 			err := invoke(ctx, method, req, reply, cc, opts...)
 			if err == nil {

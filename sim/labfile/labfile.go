@@ -5,11 +5,7 @@
 // JSON Schema are made from the types here.
 package labfile
 
-import (
-	"fmt"
-	"io"
-	"os"
-)
+import "github.com/csilab/csilab/sim/yamlfile"
 
 // APIVersion and Kind that a file must have.
 const (
@@ -17,17 +13,9 @@ const (
 	Kind       = "Lab"
 )
 
-// The tags of the fields below say what a file may hold:
-//
-//	yaml      name
-//	doc       what it is, for the documentation
-//	default   what it is when it is left out, for the documentation
-//	need      must be given
-//	enum      allowed values, joined by |
-//	min, max  of a number, a size in bytes, the items of a list or the characters of a text
-//	form      name (of an inventory object), user, version, address, object (of
-//	          an array), position (of a port), ip, iqn, wwpn
-//	unit      duration or size (in bytes), of an int64
+// The tags of the fields below are those of yamlfile. Forms are name (of an
+// inventory object), user, version, address, object (of an array), position (of a
+// port), ip, iqn and wwpn.
 
 // Lab is what a file says.
 type Lab struct {
@@ -133,43 +121,14 @@ type Node struct {
 }
 
 // Problem is one thing that is wrong in a file.
-type Problem struct {
-	File         string
-	Line, Column int    // from 1
-	Path         string // e.g. vcenters[0].datastores[1].type; "" for the file
-	Text         string // what is wrong, and what is allowed
-}
-
-func (p Problem) Error() string {
-	where := fmt.Sprintf("%s:%d:%d: ", p.File, p.Line, p.Column)
-	if p.Path != "" {
-		where += p.Path + ": "
-	}
-	return where + p.Text
-}
+type Problem = yamlfile.Problem
 
 // Problems are all that is wrong in a file, by place.
-type Problems []Problem
-
-func (ps Problems) Error() string {
-	s := ""
-	for i, p := range ps {
-		if i > 0 {
-			s += "\n"
-		}
-		s += p.Error()
-	}
-	return s
-}
+type Problems = yamlfile.Problems
 
 // Load reads a file. What is wrong with its content is Problems.
 func Load(path string) (*Lab, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // a device has no end
+	b, err := yamlfile.Read(path)
 	if err != nil {
 		return nil, err
 	}

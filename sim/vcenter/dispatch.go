@@ -18,6 +18,7 @@ import (
 	"github.com/vmware/govmomi/vslm"
 
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/fault/sending"
 )
 
 // request is one SOAP call on its way. vcsim's own dispatcher
@@ -266,35 +267,36 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 		r.cookie = c.Value
 	}
 	var res soap.HasFault
-	r.method, err = decode(reg.Namespace, body)
+	var how *fault.Body
+	var login string
+	r.method, err = v.read(reg, body)
 	if err != nil {
 		res = replyFault{simulator.Fault(err.Error(), &types.InvalidRequest{})}
 	} else {
-		if r.method.Name == "Fetch" {
-			// vcsim answers Fetch, which any object has, at the property collector.
-			r.method.This = v.content.PropertyCollector
-		}
 		var call fault.Call
 		if v.in != nil {
 			call = v.describe(r)
 			call.Cause = fault.CauseIn(hr.Header)
 		}
+		delivered := false
 		err = v.in.Do(hr.Context(), call, func(ctx context.Context) error {
-			r.ctx = ctx
-			s := v.sessionOf(r)
-			if s == nil && v.sessions.full() {
-				return errFull
-			}
-			end := v.sessions.begin(s)
-			res = v.call(r, s)
-			if v.cfg.StateDir != "" && res.Fault() == nil && changes(r.method.Name) {
-				if err := v.keep(); err != nil {
-					res = replyFault{simulator.Fault("A general system error occurred: "+err.Error(), &types.SystemError{Reason: err.Error()})}
+			d := *r
+			if delivered { // methods keep parts of what they are given
+				if d.method, err = v.read(reg, body); err != nil {
+					return err
 				}
 			}
-			end()
-			return faultError(res)
+			delivered = true
+			d.ctx = ctx
+			got, err := v.perform(&d)
+			if !fault.Discarded(ctx) {
+				res, login = got, d.login
+			}
+			return err
 		})
+		if errors.As(err, &how) {
+			err = how.Err
+		}
 		switch {
 		case err == nil:
 		case errors.Is(err, fault.ErrDrop), errors.Is(err, fault.ErrCrashed):
@@ -320,14 +322,42 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}
-	if r.login != "" && ok {
-		http.SetCookie(w, &http.Cookie{Name: soap.SessionCookieName, Value: r.login, Path: "/", HttpOnly: true, Secure: v.url.Scheme == "https"})
+	if login != "" && ok {
+		http.SetCookie(w, &http.Cookie{Name: soap.SessionCookieName, Value: login, Path: "/", HttpOnly: true, Secure: v.url.Scheme == "https"})
 	}
 	w.Header().Set("Content-Type", "text/xml; charset=utf-8")
+	status := http.StatusOK
 	if !ok {
-		w.WriteHeader(http.StatusInternalServerError)
+		status = http.StatusInternalServerError
 	}
-	_, _ = w.Write(out)
+	sending.Reply(hr.Context(), w, status, out, how)
+}
+
+// perform carries a request out. The error is that of the reply, for the
+// ledger, or one that is no SOAP fault.
+func (v *VCenter) perform(r *request) (soap.HasFault, error) {
+	s := v.sessionOf(r)
+	if s == nil && v.sessions.full() {
+		return nil, errFull
+	}
+	defer v.sessions.begin(s)()
+	res := v.call(r, s)
+	if v.cfg.StateDir != "" && res.Fault() == nil && changes(r.method.Name) {
+		if err := v.keep(); err != nil {
+			res = replyFault{simulator.Fault("A general system error occurred: "+err.Error(), &types.SystemError{Reason: err.Error()})}
+		}
+	}
+	return res, faultError(res)
+}
+
+// read decodes a request. vcsim answers Fetch, which any object has, at the
+// property collector.
+func (v *VCenter) read(reg *simulator.Registry, body []byte) (*simulator.Method, error) {
+	m, err := decode(reg.Namespace, body)
+	if err == nil && m.Name == "Fetch" {
+		m.This = v.content.PropertyCollector
+	}
+	return m, err
 }
 
 // decode reads the envelope of a request. UnmarshalBody trusts its input in

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/fault/sending"
 	"github.com/csilab/csilab/sim/ledger"
 )
 
@@ -25,34 +27,46 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	call := fault.Call{Hop: ledger.VCenter, Op: r.Method + " " + r.URL.Path, Component: a.v.component(r.UserAgent()), Cause: fault.CauseIn(r.Header)}
+	body, err := readBody(w, r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
 	var rec recorder
-	err := a.v.in.Do(r.Context(), call, func(ctxt context.Context) error {
-		rec = recorder{header: http.Header{}, code: http.StatusOK}
-		if r.Body != nil {
-			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+	var how *fault.Body
+	err = a.v.in.Do(r.Context(), call, func(ctxt context.Context) error {
+		var got recorder
+		if !fault.Discarded(ctxt) {
+			defer func() { rec = got }()
 		}
+		rec := &got
+		*rec = recorder{header: http.Header{}, code: http.StatusOK}
 		r := r.WithContext(ctxt)
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		switch {
 		case isREST && isSessionPath(r.URL.Path):
-			a.run(&rec, r, a.serveSession)
+			a.run(rec, r, a.serveSession)
 		case isREST:
 			session, ok := a.v.sessions.rest(sessionID(r))
 			switch {
 			case !ok:
-				unauthenticated(&rec, !strings.HasPrefix(r.URL.Path, "/rest/"))
+				unauthenticated(rec, !strings.HasPrefix(r.URL.Path, "/rest/"))
 			case isTaggingPath(r.URL.Path):
-				a.run(&rec, r, func(w *recorder, r *http.Request) { a.v.tagging.serve(w, r, session.who) })
+				a.run(rec, r, func(w *recorder, r *http.Request) { a.v.tagging.serve(w, r, session.who) })
 			default:
-				restFault{http.StatusNotFound, "operation_not_found", "com.vmware.vapi.rest.httpNotFound", "Not found.", nil}.send(&rec, !strings.HasPrefix(r.URL.Path, "/rest/"))
+				restFault{http.StatusNotFound, "operation_not_found", "com.vmware.vapi.rest.httpNotFound", "Not found.", nil}.send(rec, !strings.HasPrefix(r.URL.Path, "/rest/"))
 			}
 		default:
-			a.run(&rec, r, func(w *recorder, r *http.Request) { a.v.tokens.ServeHTTP(w, r) })
+			a.run(rec, r, func(w *recorder, r *http.Request) { a.v.tokens.ServeHTTP(w, r) })
 		}
 		if rec.code >= 400 {
 			return fmt.Errorf("%d %s", rec.code, http.StatusText(rec.code))
 		}
 		return nil
 	})
+	if errors.As(err, &how) {
+		err = how.Err
+	}
 	switch {
 	case errors.Is(err, fault.ErrDrop), errors.Is(err, fault.ErrCrashed):
 		panic(http.ErrAbortHandler)
@@ -65,7 +79,7 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 	case err != nil && rec.code < 400:
 		rec = recorder{header: http.Header{}, code: http.StatusServiceUnavailable}
 	}
-	rec.send(w)
+	rec.send(r.Context(), w, how)
 }
 
 // run calls a handler; whatever goes wrong in it, the process lives.
@@ -90,10 +104,9 @@ func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) WriteHeader(code int)        { r.code = code }
 func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
 
-func (r *recorder) send(w http.ResponseWriter) {
+func (r *recorder) send(ctx context.Context, w http.ResponseWriter, how *fault.Body) {
 	for k, vs := range r.header {
 		w.Header()[k] = vs
 	}
-	w.WriteHeader(r.code)
-	_, _ = w.Write(r.body.Bytes())
+	sending.Reply(ctx, w, r.code, r.body.Bytes(), how)
 }

@@ -56,7 +56,8 @@ func (v *VCenter) Tasks() []task.Status { return v.tasks.List() }
 // onTask passes the work of a task through the interceptor as operation
 // task:<method>: phase before stands before the commit, after behind it. An
 // error fails the task (with Fault.Result: the volume's result in a task that
-// succeeds). A dropped one never ends: before it was done or after. The crash
+// succeeds, as in phase result). A dropped one never ends: before it was done or
+// after; a purged one is gone besides. The crash
 // of a component does not stop a task.
 func (v *VCenter) onTask(ctx context.Context, c task.Call, commit func(context.Context) error) error {
 	if v.in == nil {
@@ -74,7 +75,11 @@ func (v *VCenter) onTask(ctx context.Context, c task.Call, commit func(context.C
 		return cerr
 	})
 	var f *Fault
+	var inResult *fault.InResult
 	switch {
+	case errors.Is(err, fault.ErrPurged):
+		v.tasks.Purge(c.Task)
+		return task.ErrLost
 	case errors.Is(err, fault.ErrCrashed):
 		if !done {
 			return commit(ctx)
@@ -84,10 +89,10 @@ func (v *VCenter) onTask(ctx context.Context, c task.Call, commit func(context.C
 		return task.ErrLost
 	case errors.As(err, &f):
 		msg := f.Message
-		if msg == "" {
+		if msg == "" && f.Fault != nil {
 			msg = textOf(f.Fault)
 		}
-		return &task.Fault{Fault: f.Fault, Message: msg, Result: f.Result}
+		return &task.Fault{Fault: f.Fault, Message: msg, Result: f.Result || errors.As(err, &inResult)}
 	}
 	return err
 }

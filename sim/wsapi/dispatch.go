@@ -14,6 +14,7 @@ import (
 
 	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/fault/sending"
 	"github.com/csilab/csilab/sim/ledger"
 )
 
@@ -69,6 +70,7 @@ func init() {
 		for _, r := range rs {
 			first, _, _ := strings.Cut(r.pattern, "/")
 			routes[first] = append(routes[first], r)
+			fault.RegisterOps(ledger.WSAPI, r.method+" /"+r.pattern)
 		}
 	}
 }
@@ -141,7 +143,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !errors.As(err, new(*http.MaxBytesError)) {
 			panic(http.ErrAbortHandler) // the client went away
 		}
-		send(w, answerOf(reply{}, &failure{status: http.StatusRequestEntityTooLarge, code: codeTooLong, desc: "input is too long"}))
+		send(r.Context(), w, answerOf(reply{}, &failure{status: http.StatusRequestEntityTooLarge, code: codeTooLong, desc: "input is too long"}), nil)
 		return
 	}
 	path, below := strings.CutPrefix(r.URL.EscapedPath(), prefix)
@@ -170,6 +172,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	fc := s.describe(r, to, vars, body)
 	var res reply
+	var how *fault.Body
 	var failed error
 	err = s.cfg.In.Do(r.Context(), fc, func(ctx context.Context) error {
 		if lost != nil && to.serve == nil {
@@ -195,7 +198,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 					return refuse(array.PermissionDenied, "", texts[array.PermissionDenied])
 				}
 			}
-			res, err = to.serve(s, c)
+			got, err := to.serve(s, c)
+			if !fault.Discarded(ctx) {
+				res = got
+			}
 			if err == nil && !to.read {
 				s.unkept = true
 			}
@@ -203,11 +209,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 		return failed
 	})
+	if errors.As(err, &how) {
+		err = how.Err
+	}
 	switch {
 	case errors.Is(err, fault.ErrDrop), errors.Is(err, fault.ErrCrashed), err != nil && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
 	}
-	send(w, answerOf(res, err))
+	send(r.Context(), w, answerOf(res, err), how)
 }
 
 // locked runs f as of now with the lock held, and keeps what changed.
@@ -264,7 +273,7 @@ func answerOf(res reply, err error) answer {
 	return a
 }
 
-func send(w http.ResponseWriter, a answer) {
+func send(ctx context.Context, w http.ResponseWriter, a answer, how *fault.Body) {
 	h := w.Header()
 	h.Set("Server", "hp3par-wsapi")
 	h.Set("Cache-Control", "no-cache")
@@ -274,8 +283,7 @@ func send(w http.ResponseWriter, a answer) {
 	if a.body != nil {
 		h.Set("Content-Type", "application/json")
 	}
-	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body)
+	sending.Reply(ctx, w, a.status, a.body, how)
 }
 
 // clientOf is the address that a session is bound to, without the port.

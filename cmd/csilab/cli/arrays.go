@@ -50,7 +50,7 @@ func (f serveFlags) planArrays() (*labfile.Storage, error) {
 // startArrays starts the arrays and the storage provider before them.
 func (r *serving) startArrays(ctx context.Context, s labfile.Storage, stateDir string, log *slog.Logger, fail func(error)) error {
 	cfg := s.SAN
-	cfg.Component, cfg.Log, cfg.OnStateError = "csp", log, fail
+	cfg.Component, cfg.Log, cfg.OnStateError, cfg.In = "csp", log, fail, r.faults
 	var store disk.Store = disk.NewMemory()
 	if stateDir != "" {
 		cfg.StateDir = filepath.Join(stateDir, "arrays")
@@ -82,7 +82,7 @@ func (r *serving) startArrays(ctx context.Context, s labfile.Storage, stateDir s
 		return &exitError{codeOfFile(err), err}
 	}
 	r.closers = append(r.closers, network.Close)
-	provider := csp.Config{ReplicationDevices: s.Devices, Seed: cfg.Seed, Log: log}
+	provider := csp.Config{ReplicationDevices: s.Devices, Seed: cfg.Seed, Log: log, In: r.faults}
 	for i, a := range network.Arrays() {
 		provider.Arrays = append(provider.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{hosts[i]}})
 	}

@@ -31,6 +31,7 @@ import (
 type runFlags struct {
 	files   []string
 	lab     string
+	faults  string
 	backend []string
 	host    string
 	timers  string
@@ -64,6 +65,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
   csilab run --focus snapshot --host memory
   csilab run --time bubble
   csilab run -f claim.yaml -f pod.yaml
+  csilab run --faults slow-array.yaml --backend hpe-iscsi
   csilab run --junit report.xml -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,6 +76,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl := cmd.Flags()
 	fl.StringArrayVarP(&f.files, "file", "f", nil, "a manifest to drive instead of the scenarios (repeatable, - is standard input)")
 	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters, nodes and arrays there are; scenarios that need a lab of their own shape are skipped")
+	fl.StringVar(&f.faults, "faults", "", "fault file that is armed in each lab before its nodes start; scenarios that sweep faults of their own are skipped")
 	fl.StringSliceVar(&f.backend, "backend", []string{"vsphere", "hpe-iscsi"}, "what to run on: vsphere, hpe-iscsi, hpe-fc, hpe (both), all; comma-separated")
 	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
 	fl.StringVar(&f.time, "time", "wall", "wall, or bubble: virtual time, in which hours pass in moments (memory hosts, real timers; sweeps stay on the wall)")
@@ -297,6 +300,10 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 			return exitf(ExitUsage, "--junit %q: %v", f.junit, err)
 		}
 	}
+	arm, err := f.arm()
+	if err != nil {
+		return err
+	}
 	sim.Sweep(opts) // what labs that were killed have left
 	progress := newProgress(s, f.output == "json")
 	progress.header(all)
@@ -308,7 +315,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		labels = func(l []string) bool { return filter(l) }
 	}
 	cfg := scenarios.Config{
-		Options: opts, Lab: f.lab, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(f.time, opts), Timeout: f.timeout, Keep: f.keep, KeepAll: f.keepAll, Mutate: f.mutate,
+		Options: opts, Lab: f.lab, Arm: arm, Faults: f.faults, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(f.time, opts), Timeout: f.timeout, Keep: f.keep, KeepAll: f.keepAll, Mutate: f.mutate,
 		Start: progress.start, Progress: progress.cell,
 		Done: func(r scenarios.Result) {
 			mu.Lock()

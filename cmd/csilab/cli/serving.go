@@ -18,6 +18,7 @@ import (
 	"github.com/csilab/csilab/sim/csp"
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/envfile"
+	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/labfile"
 	"github.com/csilab/csilab/sim/lockfile"
 	"github.com/csilab/csilab/sim/nodes"
@@ -41,12 +42,17 @@ type serving struct {
 	csp      *csp.Server
 	nodes    *nodes.Nodes // nil: none are made
 	beside   []string     // files that are written beside the environment
-	control  string       // URL of the control API
+	faults   *fault.Interceptor
+	control  string // URL of the control API
 	token    string
 	closers  []func()
 }
 
 func (r *serving) close() {
+	if r.faults != nil {
+		r.faults.Close() // calls that a rule holds would hold the close up
+		r.faults = nil
+	}
 	for i := len(r.closers) - 1; i >= 0; i-- {
 		r.closers[i]()
 	}
@@ -88,7 +94,7 @@ func ofState(err error) bool {
 // name where there are several, arrays below "arrays"; fail is called when that can't be written any
 // longer. Errors carry their exit code.
 func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f serveFlags, log *slog.Logger, fail func(error)) (_ *serving, err error) {
-	r := &serving{}
+	r := &serving{faults: &fault.Interceptor{Plan: &fault.Plan{Seed: f.planSeed(arrays)}}}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -118,7 +124,7 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 	}
 	for _, p := range plan {
 		cfg := p.cfg
-		cfg.TLS, cfg.Log, cfg.OnStateError = true, log, fail
+		cfg.TLS, cfg.Log, cfg.OnStateError, cfg.In = true, log, fail, r.faults
 		var store disk.Store = disk.NewMemory()
 		if stateDir != "" {
 			cfg.StateDir = stateDir
@@ -207,7 +213,8 @@ func (r *serving) startControl(log *slog.Logger) error {
 	for i, v := range r.vcenters {
 		sources = append(sources, control.Source{Name: r.names[i], VCenter: v})
 	}
-	s := &http.Server{Handler: control.Handler(r.token, sources, r.san, r.nodesServed()), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	h := control.WithFaults(r.token, r.faultsServed(), control.Handler(r.token, sources, r.san, r.nodesServed()))
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -1,4 +1,4 @@
-package labfile
+package yamlfile
 
 import (
 	"encoding/json"
@@ -7,12 +7,19 @@ import (
 	"strings"
 )
 
-// Schema is the format as JSON Schema (draft 2020-12), for editors. What it
-// can't say, such as names that must exist, Parse checks.
-func Schema() []byte {
-	s := schemaOf(reflect.TypeFor[Lab](), "")
+// Schemed is a field that has a schema of its own.
+type Schemed interface {
+	JSONSchema(forms map[string]Form) map[string]any
+}
+
+// Worded is a field whose documentation says in words what it holds.
+type Worded interface{ ValueWords() string }
+
+// Schema is the format of a struct as JSON Schema (draft 2020-12), for editors.
+func Schema(of any, title string, forms map[string]Form) []byte {
+	s := SchemaOf(of, forms)
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-	s["title"] = "csilab lab.yaml, " + APIVersion
+	s["title"] = title
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		panic(err) // of plain maps
@@ -20,7 +27,17 @@ func Schema() []byte {
 	return append(b, '\n')
 }
 
-func schemaOf(t reflect.Type, tag reflect.StructTag) map[string]any {
+// SchemaOf is the schema of a struct without a head.
+func SchemaOf(of any, forms map[string]Form) map[string]any {
+	return schemer(forms).of(reflect.TypeOf(of), "")
+}
+
+type schemer map[string]Form
+
+func (forms schemer) of(t reflect.Type, tag reflect.StructTag) map[string]any {
+	if x, ok := reflect.New(t).Interface().(Schemed); ok {
+		return x.JSONSchema(forms)
+	}
 	s := map[string]any{}
 	lo, hi := limits(tag)
 	set := func(min, max string) {
@@ -33,13 +50,13 @@ func schemaOf(t reflect.Type, tag reflect.StructTag) map[string]any {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return schemaOf(t.Elem(), tag)
+		return forms.of(t.Elem(), tag)
 	case reflect.Struct:
 		s["type"], s["additionalProperties"] = "object", false
 		props, need := map[string]any{}, []string{}
 		for i := range t.NumField() {
 			f := t.Field(i)
-			p := schemaOf(f.Type, f.Tag)
+			p := forms.of(f.Type, f.Tag)
 			p["description"] = f.Tag.Get("doc")
 			if d := f.Tag.Get("default"); d != "" {
 				p["description"] = fmt.Sprintf("%s (default: %s)", f.Tag.Get("doc"), d)
@@ -59,11 +76,13 @@ func schemaOf(t reflect.Type, tag reflect.StructTag) map[string]any {
 			set("minItems", "maxItems")
 			tag = ""
 		}
-		s["items"] = schemaOf(t.Elem(), tag)
+		s["items"] = forms.of(t.Elem(), tag)
 	case reflect.Map:
-		s["type"], s["additionalProperties"] = "object", schemaOf(t.Elem(), tag)
+		s["type"], s["additionalProperties"] = "object", forms.of(t.Elem(), tag)
 	case reflect.Bool:
 		s["type"] = "boolean"
+	case reflect.Float64:
+		s["type"] = "number"
 	case reflect.String:
 		s["type"] = "string"
 		set("minLength", "maxLength")
@@ -71,7 +90,7 @@ func schemaOf(t reflect.Type, tag reflect.StructTag) map[string]any {
 			s["enum"] = strings.Split(e, "|")
 		}
 		if f, ok := forms[tag.Get("form")]; ok {
-			s["pattern"] = f.re.String()
+			s["pattern"] = f.RE.String()
 		}
 		if tag.Get("form") == "address" {
 			s["pattern"] = `^.+:[0-9]+$`
@@ -93,8 +112,8 @@ func schemaOf(t reflect.Type, tag reflect.StructTag) map[string]any {
 	return s
 }
 
-// Markdown is a table of the fields of each type, for docs/lab-yaml.md.
-func Markdown() string {
+// Markdown is a table of the fields of a struct, and of each that is in it.
+func Markdown(of any) string {
 	var b strings.Builder
 	done := map[reflect.Type]bool{}
 	var write func(t reflect.Type, title string)
@@ -103,7 +122,8 @@ func Markdown() string {
 			return
 		}
 		done[t] = true
-		fmt.Fprintf(&b, "### %s\n\n| field | value | default | |\n|---|---|---|---|\n", title)
+		fmt.Fprintf(&b, "### %s\n\n", title)
+		fieldTable(&b, t)
 		type next struct {
 			t     reflect.Type
 			title string
@@ -111,11 +131,7 @@ func Markdown() string {
 		var after []next
 		for i := range t.NumField() {
 			f := t.Field(i)
-			name, def := f.Tag.Get("yaml"), f.Tag.Get("default")
-			if f.Tag.Get("need") != "" {
-				def = "must be given"
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, kindWords(f), strings.ReplaceAll(def, "|", "\\|"), strings.ReplaceAll(f.Tag.Get("doc"), "|", "\\|"))
+			name := f.Tag.Get("yaml")
 			if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
 				in := title + "." + name
 				if title == "the file" {
@@ -129,12 +145,34 @@ func Markdown() string {
 			write(n.t, n.title)
 		}
 	}
-	write(reflect.TypeFor[Lab](), "the file")
+	write(reflect.TypeOf(of), "the file")
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// FieldTable is a table of the fields of one struct.
+func FieldTable(of any) string {
+	var b strings.Builder
+	fieldTable(&b, reflect.TypeOf(of))
+	return b.String()
+}
+
+func fieldTable(b *strings.Builder, t reflect.Type) {
+	b.WriteString("| field | value | default | |\n|---|---|---|---|\n")
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, def := f.Tag.Get("yaml"), f.Tag.Get("default")
+		if f.Tag.Get("need") != "" {
+			def = "must be given"
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", name, kindWords(f), strings.ReplaceAll(def, "|", "\\|"), strings.ReplaceAll(f.Tag.Get("doc"), "|", "\\|"))
+	}
 }
 
 func kindWords(f reflect.StructField) string {
 	t := f.Type
+	if w, ok := reflect.New(t).Interface().(Worded); ok {
+		return w.ValueWords()
+	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -165,6 +203,11 @@ func kindWords(f reflect.StructField) string {
 		return "true, false"
 	case t.Kind() == reflect.String:
 		return "text"
+	case t.Kind() == reflect.Float64:
+		return "number"
 	}
 	return "number" + bounds
 }
+
+// Words says what a field takes, e.g. "duration, 0s and more".
+func Words(f reflect.StructField) string { return kindWords(f) }
