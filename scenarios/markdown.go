@@ -14,7 +14,7 @@ Made by ` + "`go run ./cmd/csilab list -o markdown`" + `; a test holds this page
 
 Each scenario reads back what its pods wrote, and is seen to turn red under the mutation that it names (` + "`go test ./scenarios -run TestMutants`" + `).
 
-A scenario that names a backend makes sense on that one only; all others run on each.
+A scenario that names a backend makes sense on that one only; all others run on each. A label like V09 is an incident of [incidents.md](incidents.md).
 
 | scenario | backend | labels | shows | mutation that turns it red |
 |---|---|---|---|---|

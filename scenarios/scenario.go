@@ -20,7 +20,8 @@ type Scenario struct {
 	// Labels select scenarios by flow, e.g. "attach", "snapshot", "fault".
 	Labels []string
 	// Incidents are the public issues that it shows: the id in the catalogue and
-	// the reference, e.g. "K07 kubernetes/kubernetes#106710".
+	// the reference, e.g. "K07 kubernetes/kubernetes#106710". Their
+	// ids become labels.
 	Incidents []string
 	// Backends are those that it makes sense for; none means all.
 	Backends []string
@@ -58,7 +59,7 @@ func register(s Scenario) {
 	if slices.ContainsFunc(all, func(o Scenario) bool { return o.Name == s.Name }) {
 		panic(fmt.Sprintf("scenario %s is registered twice", s.Name))
 	}
-	all = append(all, s)
+	all = append(all, withIncidents(s))
 }
 
 // fits says whether the scenario makes sense on a backend.

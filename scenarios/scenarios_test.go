@@ -1,10 +1,13 @@
 package scenarios_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -91,7 +94,8 @@ func TestRealHosts(t *testing.T) {
 }
 
 // TestMutants shows that each scenario turns red under the mutation that it
-// names: a scenario that can't fail shows nothing.
+// names: a scenario that can't fail shows nothing. CSILAB_MUTANTS limits it to
+// scenarios with that label.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	sem := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
@@ -103,6 +107,9 @@ func TestMutants(t *testing.T) {
 			t.Errorf("%s has no mutation", s.Name)
 			continue
 		}
+		if l := os.Getenv("CSILAB_MUTANTS"); l != "" && !has(s.Labels, l) {
+			continue
+		}
 		t.Run(s.Name, func(t *testing.T) {
 			if sweepEvery > 1 && (s.Sweep != nil || has(s.Labels, "incident")) {
 				t.Skip("the mutants of sweeps and incidents are run without the race detector")
@@ -110,7 +117,12 @@ func TestMutants(t *testing.T) {
 			t.Parallel()
 			sem <- struct{}{}
 			defer func() { <-sem }()
-			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Backend: backendOf(s), Host: "memory", Settle: 8 * time.Second}, Mutate: true, Timeout: mutantTimeout(s)})
+			var res scenarios.Result
+			if len(s.Incidents) > 0 {
+				res = mutantInBubble(t, s)
+			} else {
+				res = scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Backend: backendOf(s), Host: "memory", Settle: 8 * time.Second}, Mutate: true, Timeout: mutantTimeout(s)})
+			}
 			switch res.Class {
 			case scenarios.Skipped:
 				t.Skip(res.Reason)
@@ -121,6 +133,17 @@ func TestMutants(t *testing.T) {
 			}
 		})
 	}
+}
+
+// mutantInBubble runs a mutant in virtual time, where it costs nothing to wait
+// for what never comes.
+func mutantInBubble(t *testing.T, s scenarios.Scenario) (res scenarios.Result) {
+	synctest.Test(t, func(*testing.T) {
+		// A bubble's clock begins in 2000, before any object of this world.
+		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
+		res = scenarios.Run(context.Background(), s, scenarios.Config{Options: sim.Options{Backend: backendOf(s), Bubble: true, Settle: time.Minute}, Mutate: true, Timeout: time.Hour})
+	})
+	return res
 }
 
 // With this seed a claim is restored from a snapshot of one of the first size,
@@ -173,11 +196,31 @@ func TestNamesAndLabels(t *testing.T) {
 }
 
 func TestDocs(t *testing.T) {
-	b, err := os.ReadFile("../docs/scenarios.md")
-	if err != nil {
-		t.Fatal(err)
+	for _, page := range []struct{ file, format, want string }{
+		{"../docs/scenarios.md", "markdown", scenarios.Markdown()},
+		{"../docs/incidents.md", "incidents", scenarios.IncidentsMarkdown()},
+	} {
+		b, err := os.ReadFile(page.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(b) != page.want {
+			t.Errorf("%s is not what `go run ./cmd/csilab list -o %s` prints", page.file, page.format)
+		}
 	}
-	if string(b) != scenarios.Markdown() {
-		t.Error("docs/scenarios.md is not what `go run ./cmd/csilab list -o markdown` prints")
+}
+
+// An incident has an id of the catalogue and says where it was told of; its
+// scenario can be selected by the id.
+func TestIncidents(t *testing.T) {
+	form := regexp.MustCompile(`^[VHK]\d{2} \S.*\S$`)
+	for _, s := range scenarios.All() {
+		for _, i := range s.Incidents {
+			if !form.MatchString(i) {
+				t.Errorf("%s: incident %q, allowed is an id like V09, a space and where it was told of", s.Name, i)
+			} else if !has(s.Labels, i[:3]) || !has(s.Labels, "incident") {
+				t.Errorf("%s: its labels %q are without %s", s.Name, s.Labels, i[:3])
+			}
+		}
 	}
 }

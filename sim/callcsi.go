@@ -85,19 +85,27 @@ func (c Caller) DeleteVolume(ctx context.Context, id string) error {
 
 // Publish asks for a claim's volume on a node.
 func (c Caller) Publish(ctx context.Context, pvc, node string) error {
+	_, err := c.PublishContext(ctx, pvc, node)
+	return err
+}
+
+// PublishContext is Publish with what the driver answers.
+func (c Caller) PublishContext(ctx context.Context, pvc, node string) (pc map[string]string, err error) {
 	pv, err := c.l.csiVolume(pvc)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	capability, err := sidecar.CapabilityOf(pv, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.controller(func(x csi.ControllerClient) error {
-		_, err := x.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle, NodeId: c.l.nodeID(node),
+	err = c.controller(func(x csi.ControllerClient) error {
+		r, err := x.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle, NodeId: c.l.nodeID(node),
 			VolumeCapability: capability, VolumeContext: pv.Spec.CSI.VolumeAttributes, Secrets: c.l.backend.secret()})
+		pc = r.GetPublishContext()
 		return err
 	})
+	return pc, err
 }
 
 // Unpublish asks to take a claim's volume from a node.

@@ -70,6 +70,9 @@ func (l *Lab) startControlPlane() error {
 	if l.hasZones() && !l.opts.TopologyGateOff {
 		set.Provisioner.Topology = true
 	}
+	if d := l.opts.ProvisionTimeout; d > 0 {
+		set.Provisioner.Timeout = d
+	}
 	for name, run := range kube.Components(kube.Config{Store: l.store, Timers: timers, DisableForceDetach: l.opts.DisableForceDetach, Log: l.log}) {
 		l.supervise(name, func() (*incarnation, error) {
 			client := l.store.Client(name)

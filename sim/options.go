@@ -71,6 +71,13 @@ type Options struct {
 	// --disable-force-detach-on-timeout: a volume that is mounted on a node that
 	// is not ready stays there without the out-of-service taint.
 	DisableForceDetach bool
+	// PinCertificate lets the driver trust its vCenter by the thumbprint of the
+	// certificate, and read its configuration from a file that Redeploy writes
+	// again while the driver runs. It needs TLS, which a bubble does not have.
+	PinCertificate bool
+	// ProvisionTimeout is how long the provisioner waits for a call to the driver
+	// (--timeout of external-provisioner); 0 means what the upstream manifest has.
+	ProvisionTimeout time.Duration
 	// AlterCSI may replace a request of a sidecar before it is sent, for mutants.
 	AlterCSI func(op string, req any) any
 	// Settle bounds how long Check and Empty wait for quiet; 0 means 45 s, with
@@ -160,6 +167,10 @@ func (o Options) validate() error {
 		return fmt.Errorf("Options.MaxVolumesPerNode is %d, allowed are 0 to 255", o.MaxVolumesPerNode)
 	case o.MaxCalls < 0:
 		return fmt.Errorf("Options.MaxCalls is %d, allowed are 0 and more", o.MaxCalls)
+	case o.PinCertificate && (o.Bubble || o.Backend != VSphere || len(o.VCenters) > 1):
+		return fmt.Errorf("Options.PinCertificate: there is no certificate in a bubble, with backend %s, or not one alone", o.Backend)
+	case o.ProvisionTimeout < 0:
+		return fmt.Errorf("Options.ProvisionTimeout is %v, allowed are 0 and more", o.ProvisionTimeout)
 	case o.FreeSlots < 0:
 		return fmt.Errorf("Options.FreeSlots is %d, allowed are 0 and more", o.FreeSlots)
 	}

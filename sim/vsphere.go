@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 
 	"github.com/vmware/govmomi/cns"
@@ -74,6 +75,13 @@ func (b *vsphere) conf() string {
 }
 
 func (b *vsphere) controller(c *driver.Config) error {
+	if b.l.opts.PinCertificate {
+		c.ConfigFile = b.pinnedFile()
+		if _, err := os.Stat(c.ConfigFile); err == nil {
+			return nil
+		}
+		return b.writePinned(false)
+	}
 	conf, err := dvsphere.ParseConfig([]byte(b.conf()), nil)
 	if err != nil {
 		return fmt.Errorf("the vCenter's own configuration: %w", err)
@@ -158,11 +166,11 @@ func (b *vsphere) leaks() (out []string) {
 	return out
 }
 
-// admin does something as an administrator of a vCenter.
-func (b *vsphere) admin(ctx context.Context, on *vcenter.VCenter, do func(context.Context, *cns.Client) (*object.Task, error)) (cnstypes.BaseCnsVolumeOperationResult, error) {
+// asAdmin does something with the API of a vCenter as its administrator.
+func (b *vsphere) asAdmin(ctx context.Context, on *vcenter.VCenter, do func(context.Context, *vim25.Client) error) error {
 	conf, err := dvsphere.ParseConfig([]byte(on.Conf(clusterID)), nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sc := soap.NewClient(on.URL(), true)
 	sc.UserAgent = "csilab/admin" // how the ledger names it
@@ -173,21 +181,35 @@ func (b *vsphere) admin(ctx context.Context, on *vcenter.VCenter, do func(contex
 	defer sc.DefaultTransport().CloseIdleConnections()
 	vc, err := vim25.NewClient(ctx, sc)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m := session.NewManager(vc)
 	if err := m.Login(ctx, url.UserPassword(conf.VCenter.User, conf.VCenter.Password)); err != nil {
-		return nil, err
+		return err
 	}
 	defer m.Logout(context.WithoutCancel(ctx))
-	c, err := cns.NewClient(ctx, vc)
-	if err != nil {
-		return nil, err
-	}
-	task, err := do(ctx, c)
-	if err != nil {
-		return nil, err
-	}
+	return do(ctx, vc)
+}
+
+// admin runs a task of CNS on one volume as an administrator of a vCenter.
+func (b *vsphere) admin(ctx context.Context, on *vcenter.VCenter, do func(context.Context, *cns.Client) (*object.Task, error)) (res cnstypes.BaseCnsVolumeOperationResult, err error) {
+	err = b.asAdmin(ctx, on, func(ctx context.Context, vc *vim25.Client) error {
+		c, err := cns.NewClient(ctx, vc)
+		if err != nil {
+			return err
+		}
+		task, err := do(ctx, c)
+		if err != nil {
+			return err
+		}
+		res, err = resultOf(ctx, task)
+		return err
+	})
+	return res, err
+}
+
+// resultOf waits for a task of CNS on one volume.
+func resultOf(ctx context.Context, task *object.Task) (cnstypes.BaseCnsVolumeOperationResult, error) {
 	info, err := task.WaitForResultEx(ctx)
 	if err != nil {
 		return nil, err
@@ -270,7 +292,11 @@ func (b *vsphere) rotatePassword(_ context.Context, password string) error {
 }
 
 // redeploy starts the driver anew: it reads the vCenter's configuration then.
+// One that has it from a file finds the file changed.
 func (b *vsphere) redeploy(context.Context) error {
+	if b.l.opts.PinCertificate {
+		return b.writePinned(true)
+	}
 	b.l.crash("driver-controller") // a deployment does that, nobody's hand
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	cnsmethods "github.com/vmware/govmomi/cns/methods"
 	cnstypes "github.com/vmware/govmomi/cns/types"
+	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/driver/controller"
@@ -120,9 +121,13 @@ func (b *Backend) Detach(ctx context.Context, volume, node string) (err error) {
 	return nil
 }
 
+// detachDisk is the operation of a disk that leaves its VM without CNS.
+const detachDisk = "detach-disk"
+
 func (b *Backend) detach(ctx context.Context, volume, node string) error {
 	var vm *machine
-	return b.do(ctx, operation{
+	unknown := false
+	o := operation{
 		subject: volumeKey(volume),
 		name:    "detach-volume",
 		params:  map[string]string{"node": node},
@@ -155,11 +160,27 @@ func (b *Backend) detach(ctx context.Context, volume, node string) error {
 			// callers.
 			kind := wireKind(f)
 			if kind == controller.NotFound {
-				kind = controller.Internal
+				kind, unknown = controller.Internal, true
 			}
 			return controller.Errorf(kind, "detach of volume %s from node %s (virtual machine %q), which holds it: %w", volume, node, vm.name, f)
 		},
-	})
+	}
+	err := b.do(ctx, o)
+	if !unknown {
+		return err
+	}
+	// CNS has the volume no longer on record, and the VM has its disk: without
+	// this it could never be detached, kubernetes-sigs/vsphere-csi-driver#1274.
+	b.log.Warn("CNS doesn't know the volume: its disk is detached from the virtual machine itself", "volume", volume, "node", node, "error", err)
+	o.name = detachDisk
+	o.start = func(ctx context.Context, s *session) (types.ManagedObjectReference, error) {
+		res, err := methods.DetachDisk_Task(ctx, s.vim, &types.DetachDisk_Task{This: vm.ref, DiskId: types.ID{Id: volume}})
+		if err != nil {
+			return types.ManagedObjectReference{}, err
+		}
+		return res.Returnval, nil
+	}
+	return b.do(ctx, o)
 }
 
 // gone answers for a node without a VM. Its disks went with it or were

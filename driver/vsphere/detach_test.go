@@ -158,3 +158,47 @@ func TestAttachLimit(t *testing.T) {
 	_, err = r.publish(vol, "42000000-0000-4000-8000-000000000000")
 	want(t, err, codes.NotFound, "node")
 }
+
+// A disk that CNS has no longer on record leaves the VM that has it, at any
+// point at which the driver dies too; without that nobody could ever take it
+// from there (kubernetes-sigs/vsphere-csi-driver#1274).
+func TestDetachOfWhatCNSForgot(t *testing.T) {
+	r := newRig(t, vcenter.Config{Seed: 13}, nil)
+	n1, n2 := r.vc.VMUUID("node-1"), r.vc.VMUUID("node-2")
+	for i, at := range []struct {
+		op    string
+		phase fault.Phase
+	}{{}, {"DetachDisk_Task", fault.Before}, {"DetachDisk_Task", fault.After}, {"CnsDetachVolume", fault.After}} {
+		vol := r.create("pvc-" + string(rune('a'+i)))
+		if _, err := r.publish(vol, n1); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.vc.ForgetVolume(vol); err != nil {
+			t.Fatal(err)
+		}
+		// Nobody else's unpublish takes it away.
+		if err := r.unpublish(vol, n2); err != nil {
+			t.Fatal(err)
+		}
+		if !r.holds("node-1", vol) {
+			t.Fatal("unpublish for node-2 took the disk from node-1")
+		}
+		if at.op != "" {
+			r.plan.Arm(fault.Rule{Hop: ledger.VCenter, Op: at.op, Phase: at.phase, Nth: 1, Do: fault.Crash("driver")})
+			if err := r.unpublish(vol, n1); err == nil {
+				t.Fatalf("%s %s: no error of a driver that died", at.phase, at.op)
+			}
+			r.restart()
+		}
+		for range 2 {
+			if err := r.unpublish(vol, n1); err != nil {
+				t.Fatalf("%s %s: %v", at.phase, at.op, err)
+			}
+		}
+		if r.holds("node-1", vol) {
+			t.Fatalf("%s %s: node-1 still has the disk", at.phase, at.op)
+		}
+		_, err := r.publish(vol, n2)
+		want(t, err, codes.NotFound, vol)
+	}
+}

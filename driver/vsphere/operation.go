@@ -187,6 +187,9 @@ func (b *Backend) finish(ctx context.Context, rec record.Record) (*outcome, erro
 		}
 		return out, nil
 	}
+	if rec.Op == detachDisk {
+		return out, nil // a virtual machine's task, without a result of CNS
+	}
 	out.result = firstResult(info.Result)
 	if out.result == nil {
 		out.fault = &fault{text: fmt.Sprintf("the task has no result (%T)", info.Result)}

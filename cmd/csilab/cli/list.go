@@ -19,14 +19,15 @@ func newList(s Streams) *cobra.Command {
 			switch output {
 			case "json":
 				type row struct {
-					Name     string   `json:"name"`
-					Text     string   `json:"text"`
-					Labels   []string `json:"labels"`
-					Mutation string   `json:"mutation"`
+					Name      string   `json:"name"`
+					Text      string   `json:"text"`
+					Labels    []string `json:"labels"`
+					Incidents []string `json:"incidents,omitempty"`
+					Mutation  string   `json:"mutation"`
 				}
 				var rows []row
 				for _, sc := range scenarios.All() {
-					rows = append(rows, row{sc.Name, sc.Text, sc.Labels, sc.Mutation})
+					rows = append(rows, row{sc.Name, sc.Text, sc.Labels, sc.Incidents, sc.Mutation})
 				}
 				enc := json.NewEncoder(s.Out)
 				enc.SetIndent("", "  ")
@@ -39,13 +40,17 @@ func newList(s Streams) *cobra.Command {
 				}
 				return w.Flush()
 			}
-			if output == "markdown" {
+			switch output {
+			case "markdown":
 				fmt.Fprint(s.Out, scenarios.Markdown())
 				return nil
+			case "incidents":
+				fmt.Fprint(s.Out, scenarios.IncidentsMarkdown())
+				return nil
 			}
-			return exitf(ExitUsage, "--output %q: allowed are table, json, markdown", output)
+			return exitf(ExitUsage, "--output %q: allowed are table, json, markdown, incidents", output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or markdown")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json, markdown or incidents (the page of public bugs that scenarios show)")
 	return cmd
 }

@@ -130,6 +130,10 @@ func TestMachine(t *testing.T) {
 				_, err := c.Unregister(id.Draw(t, "id"), rapid.Bool().Draw(t, "plain"))
 				return err
 			}),
+			"mislay": command(func(t *rapid.T) error {
+				_, err := c.Mislay(id.Draw(t, "id"))
+				return err
+			}),
 			"relocate": command(func(t *rapid.T) error {
 				s := RelocateSpec{Disk: id.Draw(t, "id"), Datastore: ds.Draw(t, "ds"), Hosts: []string{rapid.SampledFrom([]string{"host-1", "host-2"}).Draw(t, "host")}}
 				_, err := c.Relocate(s)

@@ -1,0 +1,41 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vmware/govmomi/cns"
+	cnstypes "github.com/vmware/govmomi/cns/types"
+	"github.com/vmware/govmomi/object"
+)
+
+// ForgetVolume lets CNS lose its record of a volume, attached or not; the disk
+// stays where it is. again registers it under its old name.
+func (l *Lab) ForgetVolume(id string) (again func(context.Context) error, err error) {
+	b := l.vsphere()
+	s := b.siteOf(id)
+	if s == nil {
+		return nil, fmt.Errorf("no vCenter has volume %s", id)
+	}
+	name := ""
+	for _, v := range s.Volumes() {
+		if v.ID == id {
+			name = v.Name
+		}
+	}
+	again = func(ctx context.Context) error {
+		_, err := b.admin(ctx, s.VCenter, func(ctx context.Context, c *cns.Client) (*object.Task, error) {
+			return c.CreateVolume(ctx, []cnstypes.CnsVolumeCreateSpec{{
+				Name: name, VolumeType: string(cnstypes.CnsVolumeTypeBlock),
+				Metadata: cnstypes.CnsVolumeMetadata{ContainerCluster: cnstypes.CnsContainerCluster{
+					ClusterType: string(cnstypes.CnsClusterTypeKubernetes), ClusterId: clusterID, ClusterFlavor: string(cnstypes.CnsClusterFlavorVanilla)}},
+				BackingObjectDetails: &cnstypes.CnsBlockBackingDetails{BackingDiskId: id},
+			}})
+		})
+		if err != nil {
+			return fmt.Errorf("register volume %s: %w", id, err)
+		}
+		return nil
+	}
+	return again, s.ForgetVolume(id)
+}
