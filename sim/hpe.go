@@ -122,6 +122,7 @@ func (b *hpe) spawnProvider() (*incarnation, error) {
 	}
 	cfg := csp.Config{Listener: ln, Dial: l.net, In: l.in, Component: "driver-controller", Seed: l.opts.Seed, Log: l.log.With("component", "csp")}
 	if l.opts.Timers == "fast" {
+		cfg.BatchWindow = 100 * time.Millisecond
 		cfg.Backoff = []time.Duration{10 * time.Millisecond, 30 * time.Millisecond, 70 * time.Millisecond, 150 * time.Millisecond}
 	}
 	for _, a := range b.san.Arrays() {

@@ -50,9 +50,6 @@ func groupOf(id string, cfg config) string {
 // replicate puts a volume in its remote copy group, which is made where there is
 // none. The group has to stop for it. An attempt that was interrupted is gone on
 // with.
-//
-// Unverified: that batches (allowBatchReplicatedVolumeCreation) show in nothing
-// but the number of stops.
 func (s *Server) replicate(c *call, name string, r *record) error {
 	cfg := config(r.Config)
 	d, ok, err := s.replicated(cfg)
@@ -60,43 +57,77 @@ func (s *Server) replicate(c *call, name string, r *record) error {
 		return err
 	}
 	group := groupOf(r.ID, cfg)
+	j := &joining{name: name, r: r}
+	if several, _ := cfg.flag("allow_batch_replicated_volume_creation"); several && cfg["remote_copy_group"] != "" {
+		return s.inBatch(c, d, group, j)
+	}
+	s.together(c, d, group, []*joining{j})
+	return j.err
+}
+
+// together puts volumes in a group, which stops for it once. Each of them says
+// what became of it.
+func (s *Server) together(c *call, d ReplicationDevice, group string, all []*joining) {
+	doing := func(j *joining) string {
+		return "adding volume " + clip(j.r.ID) + " to remote copy group " + group
+	}
+	// fail is the end of those that had no error yet.
+	fail := func(err error) {
+		for _, j := range all {
+			if j.err == nil {
+				j.err = failed(doing(j), err)
+			}
+		}
+	}
 	leave, err := s.enter(c, "remote copy group", group)
 	if err != nil {
-		return err
+		fail(err)
+		return
 	}
 	defer leave()
-	doing := "adding volume " + clip(r.ID) + " to remote copy group " + group
 	g, err := c.array.Group(c.ctx, group)
 	if wsapi.NotFound(err) {
-		g, err = s.makeGroup(c, group, name, d)
+		g, err = s.makeGroup(c, group, all[0].name, d)
 	}
-	if err != nil {
-		return failed(doing, err)
+	switch {
+	case err != nil:
+		fail(err)
+		return
+	case g.Role != wsapi.Primary:
+		fail(roleChanged(doing(all[0]), group))
+		return
+	case g.Target() != d.TargetName:
+		fail(wrong("remote_copy_group", group, "its target is "+g.Target()))
+		return
 	}
-	if g.Role != wsapi.Primary {
-		return roleChanged(doing, group)
-	}
-	if g.Target() != d.TargetName {
-		return wrong("remote_copy_group", group, "its target is "+g.Target())
-	}
-	if _, in := g.RemoteVolume(name); !in {
-		if g.Started() {
-			if err := c.array.StopGroup(c.ctx, group); err != nil {
-				return failed(doing, err)
-			}
-		}
-		if err := s.admit(c, g, name, d, cfg); err != nil {
+	started, in := g.Started(), 0
+	for _, j := range all {
+		if _, there := g.RemoteVolume(j.name); !there {
 			if g.Started() {
-				_ = c.array.StartGroup(c.ctx, group)
+				if err := c.array.StopGroup(c.ctx, group); err != nil {
+					fail(err)
+					return
+				}
+				g.Targets[0].State = wsapi.GroupStopped
 			}
-			return failed(doing, err)
+			if j.err = failed(doing(j), s.admit(c, g, j.name, d, j.r.Config)); j.err != nil {
+				continue
+			}
+			g.Volumes = append(g.Volumes, wsapi.GroupVolume{Local: j.name})
+		}
+		j.r.Replica = group
+		if j.err = s.markPeer(c, d, j.name, *j.r); j.err == nil {
+			in++
 		}
 	}
-	r.Replica = group
-	if err := s.markPeer(c, d, name, *r); err != nil {
-		return err
+	// Where none came in it goes on as it was. A volume without its mark is not done:
+	// the next attempt, which finds it in the group, starts that.
+	if in == 0 && !started {
+		return
 	}
-	return failed(doing, c.array.StartGroup(c.ctx, group))
+	if err := c.array.StartGroup(c.ctx, group); in > 0 {
+		fail(err)
+	}
 }
 
 // markPeer writes the record of a volume to its peer, by which it is known when

@@ -3,6 +3,7 @@ package csp_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -130,6 +131,44 @@ func TestPeerThatDoesNotFollowIsNotPublished(t *testing.T) {
 	r.arrays[0].with(func(a *array.Array) {
 		if all := a.Groups(); len(all) != 0 {
 			t.Errorf("groups that stay: %v", all)
+		}
+	})
+}
+
+// TestBatch: volumes that are asked for within the window join their group
+// together, which stops once, and one that can't is alone in it.
+func TestBatch(t *testing.T) {
+	r := newRig(t, withPair("sync"), withCSP(func(c *csp.Config) { c.BatchWindow = 300 * time.Millisecond }))
+	const cfg = `{"cpg":"cpg1","remote_copy_group":"rcg1","replication_devices":"r1","allow_batch_replicated_volume_creation":"true"}`
+	r.volume("v0", cfg)
+	r.synced("rcg1")
+	// The other array has a volume of the name of one.
+	r.arrays[1].with(func(a *array.Array) {
+		if _, err := a.CreateVolume(time.Now(), array.VolumeSpec{Name: "v3", CPG: "cpg1", SizeMiB: 256, Provisioning: array.Thin}); err != nil {
+			t.Error(err)
+		}
+	})
+	stops := func() int {
+		return len(r.in.Ledger.Entries(ledger.OnHop(ledger.WSAPI, "PUT /remotecopygroups/{name}"), func(e ledger.Entry) bool { return strings.Contains(e.Request, `"action":4`) }))
+	}
+	before := stops()
+	var all sync.WaitGroup
+	for i := 1; i <= 4; i++ {
+		all.Go(func() {
+			code, body, err := r.raw("POST", "/volumes", fmt.Sprintf(`{"name":"v%d","size":1073741824,"config":%s}`, i, cfg))
+			if want := map[bool]int{false: 200, true: 500}[i == 3]; err != nil || code != want && !(i == 3 && code >= 400) {
+				t.Errorf("v%d: %d %s %v", i, code, body, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := stops() - before; n != 1 {
+		t.Errorf("the group stopped %d times", n)
+	}
+	r.synced("rcg1")
+	r.arrays[0].with(func(a *array.Array) {
+		if g, _ := a.Group("rcg1"); len(g.Volumes) != 4 {
+			t.Errorf("group has %v", g.Volumes)
 		}
 	})
 }

@@ -78,6 +78,9 @@ type Config struct {
 	Backoff  []time.Duration
 	Timeout  time.Duration
 	Sessions int
+	// BatchWindow is how long a volume with allow_batch_replicated_volume_creation
+	// waits for others that join the same remote copy group; 0 means 10 s.
+	BatchWindow time.Duration
 	// OpTime bounds an operation, which goes on when its client has left; 0 means
 	// 5 minutes.
 	OpTime time.Duration
@@ -98,6 +101,11 @@ type Server struct {
 	arrays []*backend
 	tokens tokens
 	locks  turn.Turns // by what a call changes
+
+	batches struct {
+		mu   sync.Mutex
+		open map[batchKey]*batch // those that still take volumes
+	}
 
 	server  *http.Server
 	ctx     context.Context
@@ -125,6 +133,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	def(&cfg.TokenLife, 30*time.Minute)
 	def(&cfg.OpTime, 5*time.Minute)
+	def(&cfg.BatchWindow, 10*time.Second)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
