@@ -8,8 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/san"
 )
 
 func init() {
@@ -25,6 +27,84 @@ func init() {
 			l.Inject(fault.Rule{Name: "detach lies", Hop: ledger.CSI, Op: "ControllerUnpublishVolume", Do: fault.Skip()})
 		},
 	})
+}
+
+func init() {
+	register(Scenario{
+		Name:     "active-peer-persistence",
+		Text:     "two arrays take I/O at once; while the first is lost a pod goes on, and one that starts only now gets its volume from the other array; what would change the lost one waits until it is back",
+		Labels:   []string{"attach", "stage", "failover", "replication"},
+		Backends: onArray,
+		Options:  func(o *sim.Options) { o.Arrays = 2 },
+		Flow:     activePeerPersistence,
+		Mutation: "a ControllerUnpublishVolume that answers OK and leaves the exports",
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "detach lies", Hop: ledger.CSI, Op: "ControllerUnpublishVolume", Do: fault.Skip()})
+		},
+	})
+}
+
+func activePeerPersistence(ctx context.Context, l *sim.Lab) error {
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "active"}, Provisioner: l.DriverName(),
+		Parameters: l.Parameters(map[string]string{"csi.storage.k8s.io/fstype": "ext4", "replicationDevices": "pair", "oneRcgPerPvc": "true", "replicationPolicy": "active"})}
+	data, idle, late := claim("data", "active", "256Mi"), claim("idle", "active", "256Mi"), claim("late", "active", "256Mi")
+	a := l.Nodes()[0]
+	b := l.OtherNode(a)
+	san := l.SAN()
+	one, two := san.Arrays()[0], san.Arrays()[1]
+	return steps(
+		func() error { return l.Create(ctx, class, data, idle) },
+		func() error { _, err := l.Bound(ctx, "data"); return err },
+		func() error { _, err := l.Bound(ctx, "idle"); return err },
+		func() error { return l.Create(ctx, pod("app", a, data)) },
+		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error { return l.Write(ctx, "app", "/data/a", "with both arrays") },
+		// A path that is lost leaves the others, also those of the array that is not
+		// primary.
+		func() error { return down(san, a, one, true) },
+		func() error { return l.Write(ctx, "app", "/data/b", "over the second's paths") },
+		func() error { return down(san, a, one, false) },
+		func() error { return l.Expect(ctx, "app", "/data/b", "over the second's paths") },
+		func() error { return l.Check(ctx) },
+
+		func() error { return san.ArrayDown(one.Name(), true) },
+		func() error { return l.Write(ctx, "app", "/data/c", "over the second alone") },
+		func() error { return l.Create(ctx, pod("first", b, idle), late) },
+		func() error { _, err := l.Running(ctx, "first"); return err },
+		func() error { return l.Write(ctx, "first", "/idle/a", "while the first array is lost") },
+		func() error { return l.HasEvent(ctx, late, "ProvisioningFailed", "") },
+
+		func() error { return san.ArrayDown(one.Name(), false) },
+		func() error { return san.Recover(two.Name()) },
+		func() error { return l.FailBack(ctx, two.Name()) },
+		func() error { _, err := l.Bound(ctx, "late"); return err },
+		func() error { return l.Expect(ctx, "app", "/data/c", "over the second alone") },
+		func() error { return l.Expect(ctx, "first", "/idle/a", "while the first array is lost") },
+		func() error { return l.Check(ctx) },
+		func() error { return l.DeletePod(ctx, "first") },
+		func() error { return l.Create(ctx, pod("first", a, idle)) },
+		func() error { _, err := l.Running(ctx, "first"); return err },
+		func() error { return l.Expect(ctx, "first", "/idle/a", "while the first array is lost") },
+		func() error { return l.DeletePod(ctx, "app") },
+		func() error { return l.DeletePod(ctx, "first") },
+		func() error { return l.DeletePVC(ctx, "data") },
+		func() error { return l.DeletePVC(ctx, "idle") },
+		func() error { return l.DeletePVC(ctx, "late") },
+		func() error { return l.Empty(ctx) },
+	)
+}
+
+// down cuts a node off from all ports of an array, or connects it again.
+func down(s *san.SAN, node string, a *san.Array, yes bool) error {
+	for _, p := range a.Ports() {
+		if p.Type != array.HostPort && p.Type != array.ISCSIPort {
+			continue
+		}
+		if err := s.PathDown(node, a.Name(), p.PortPos, yes); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func peerPersistence(ctx context.Context, l *sim.Lab) error {
