@@ -23,13 +23,14 @@ var onArray = []string{sim.HPE}
 
 func init() {
 	register(Scenario{
-		Name:     "lun-reused",
-		Text:     "an administrator takes a volume from a node that uses it, and its LUN number goes to the next volume while the node still has the old paths; the next volume is staged on paths of its own, and no byte of one gets into the other",
-		Labels:   []string{"attach", "stage", "lun"},
-		Backends: onArray,
-		Flow:     lunReused,
-		Mutation: "a NodeStageVolume that takes what it finds for the volume",
-		Mutate:   func(l *sim.Lab) { l.Inject(stageLies) },
+		Name:      "lun-reused",
+		Text:      "an administrator takes a volume from a node that uses it, and its LUN number goes to the next volume while the node still has the old paths; the next volume is staged on paths of its own, and no byte of one gets into the other",
+		Labels:    []string{"K35", "incident", "attach", "stage", "lun"},
+		Incidents: []string{"K35 kubernetes/kubernetes#59946", "K35 kubernetes/kubernetes#90982"},
+		Backends:  onArray,
+		Flow:      lunReused,
+		Mutation:  "a NodeStageVolume that takes what it finds for the volume",
+		Mutate:    func(l *sim.Lab) { l.Inject(stageLies) },
 	})
 	register(Scenario{
 		Name:     "array-busy",

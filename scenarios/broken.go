@@ -27,11 +27,12 @@ func init() {
 		},
 	})
 	register(Scenario{
-		Name:     "disk-pulled",
-		Text:     "somebody takes the disk of a running pod off its VM: the pod sees errors, can be deleted, and starts elsewhere with what was synced",
-		Labels:   []string{"attach", "stage", "node-loss"},
-		Flow:     diskPulled,
-		Mutation: "a NodeUnstageVolume that answers OK and leaves the dead mount",
+		Name:      "disk-pulled",
+		Text:      "somebody takes the disk of a running pod off its VM: the pod sees errors, can be deleted, and starts elsewhere with what was synced",
+		Labels:    []string{"K38", "incident", "attach", "stage", "node-loss"},
+		Incidents: []string{"K38 ceph/ceph-csi#859"},
+		Flow:      diskPulled,
+		Mutation:  "a NodeUnstageVolume that answers OK and leaves the dead mount",
 		Mutate: func(l *sim.Lab) {
 			l.Inject(fault.Rule{Name: "unstage lies", Hop: ledger.CSI, Op: "NodeUnstageVolume", Do: fault.Skip()})
 		},

@@ -85,7 +85,10 @@ func init() {
 		Options:   func(o *sim.Options) { o.FreeSlots = 1 },
 		Flow:      limitSlowDetach,
 		Mutation:  "an attach that answers OK when the VM has no free slot",
-		Mutate:    lies("ControllerPublishVolume"),
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "attach lies", Hop: ledger.CSI, Op: "ControllerPublishVolume", Do: fault.Skip(),
+				Match: func(c fault.Call) bool { return c.Volume == l.VolumeID("next") }})
+		},
 	})
 }
 
@@ -392,6 +395,18 @@ func limitSlowDetach(ctx context.Context, l *sim.Lab) error {
 	first, next := claim("first", "fast", "256Mi"), claim("next", "fast", "256Mi")
 	waits := pod("waits", a, next)
 	return steps(
+		func() error { // before the first pod
+			n, err := store.Get[storagev1.CSINode](l.Client(), "", a)
+			if err != nil {
+				return err
+			}
+			for _, d := range n.Spec.Drivers {
+				if d.Name == l.DriverName() && (d.Allocatable == nil || d.Allocatable.Count == nil || *d.Allocatable.Count < 1) {
+					return fmt.Errorf("CSINode %s has no limit for the driver: %w", a, errUnexpected)
+				}
+			}
+			return nil
+		},
 		func() error { return startWriter(ctx, l, "app", a, first, "in the only slot") },
 		func() error { return l.Create(ctx, next) },
 		func() error { _, err := l.Bound(ctx, "next"); return err },

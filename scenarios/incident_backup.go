@@ -3,12 +3,12 @@ package scenarios
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/kube/store"
 	"github.com/csilab/csilab/sim/ledger"
 )
@@ -20,8 +20,13 @@ func init() {
 		Labels:    []string{"K49", "incident", "attach", "backup"},
 		Incidents: []string{"K49 openshift/openshift-docs#29532"},
 		Flow:      oldBackup,
-		Mutation:  "a ControllerPublishVolume that answers OK where another node has the volume",
-		Mutate:    lies("ControllerPublishVolume"),
+		Mutation:  "a ControllerPublishVolume that takes the volume away from the node that has it",
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "the last one wins", Hop: ledger.CSI, Op: "ControllerPublishVolume", Component: second, Nth: 1,
+				Do: fault.Func("take it away", func(ctx context.Context, _ fault.Call) error {
+					return l.PullDisk(ctx, l.OtherNode(l.Nodes()[0]), "moved")
+				})})
+		},
 	})
 }
 
@@ -74,11 +79,12 @@ func oldBackup(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.HasEvent(ctx, uses, "FailedAttachVolume", "NotFound") },
 		func() error { return noteEvent(l, "of a volume that is gone", uses, "FailedAttachVolume") },
 		func() error {
-			if got := l.ExportedTo("moved"); strings.Join(got, "") == b {
-				return refusedWith(l.As(second).Publish(ctx, "moved", a), "a publish where the API has it", codes.FailedPrecondition)
+			if err := onlyOn(l, "moved", b); err != nil {
+				return err
 			}
-			return nil
+			return refusedWith(l.As(second).Publish(ctx, "moved", a), "a publish where the API has it", codes.FailedPrecondition)
 		},
+		func() error { return onlyOn(l, "moved", b) },
 		// An administrator clears up.
 		func() error { return l.DeletePod(ctx, "uses-gone") },
 		func() error { return l.DeletePVC(ctx, "gone") },

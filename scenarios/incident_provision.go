@@ -315,6 +315,11 @@ func sameZone(ctx context.Context, l *sim.Lab) error {
 			}
 			return err
 		},
+		func() error {
+			name := csiCalls(l, "CreateVolume")[0].Volume
+			_, err := l.As("second-provisioner").CreateVolumeIn(ctx, name, 256<<20, 0, l.Zone(l.Nodes()[0]))
+			return refusedWith(err, "the name in another zone", codes.AlreadyExists)
+		},
 		func() error { return l.Write(ctx, "app", "/late/a", "in the zone") },
 		func() error { return backendVolumes(l, 1) },
 		func() error { return l.Check(ctx) },

@@ -43,7 +43,7 @@ func init() {
 	})
 	register(Scenario{
 		Name:      "plugin-refused",
-		Text:      "plugins with no version that kubelet speaks, with none at all, with nonsense and without a node id are refused with the reason and leave nothing in CSINode; one with 1.x among others is taken",
+		Text:      "plugins with no version that kubelet speaks, with none at all, with nonsense and without a node id are refused with the reason and leave nothing in CSINode; one with 1.x among others is taken, and a second of its name is not",
 		Labels:    []string{"K22", "K23", "incident", "registration"},
 		Incidents: []string{"K22 kubernetes/kubernetes#84533", "K23 kubernetes/kubernetes#69992"},
 		Flow:      pluginRefused,
@@ -164,6 +164,23 @@ func pluginRefused(ctx context.Context, l *sim.Lab) error {
 				return fmt.Errorf("a plugin with versions %q and node id %q was answered %q, must be refused with %q: %w", tc.versions, tc.id, told, tc.reason, errUnexpected)
 			case tc.reason != "" && inCSINode(p.Name):
 				return fmt.Errorf("a plugin that was refused is in CSINode: %w", errUnexpected)
+			}
+			if tc.reason == "" {
+				// Another of the same name must be newer: one of the same version is
+				// refused too (k8s v1.37.2 pkg/volume/csi/csi_plugin.go, validateVersions).
+				double := &sim.Plugin{Name: p.Name, Socket: "double.example.com", Versions: []string{"1.0.0"}, NodeID: "other"}
+				end, err := l.ServePlugin(a, double)
+				if err != nil {
+					return err
+				}
+				defer end()
+				if err := step(l.Until(ctx, "kubelet has answered", func() bool { return len(double.Told()) > 0 }), "a second plugin of the name"); err != nil {
+					return err
+				}
+				if told := double.Told()[0]; !strings.Contains(told, "already registered") || !inCSINode(p.Name) {
+					return fmt.Errorf("a second plugin of the name was answered %q: %w", told, errUnexpected)
+				}
+				end()
 			}
 			stop()
 			return l.Until(ctx, "CSINode has lost the plugin", func() bool { return !inCSINode(p.Name) })

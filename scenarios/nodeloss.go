@@ -49,12 +49,13 @@ func init() {
 		Mutate:   lies,
 	})
 	register(Scenario{
-		Name:     "node-out-of-service",
-		Text:     "a node loses power and is tainted out-of-service: its volume moves at once",
-		Labels:   []string{"attach", "node-loss"},
-		Flow:     func(ctx context.Context, l *sim.Lab) error { return poweredOff(ctx, l, true) },
-		Mutation: "a ControllerUnpublishVolume that answers OK and leaves the disk on the dead node",
-		Mutate:   lies,
+		Name:      "node-out-of-service",
+		Text:      "a node loses power and is tainted out-of-service: its volume moves at once",
+		Labels:    []string{"K08", "incident", "attach", "node-loss"},
+		Incidents: []string{"K08 kubernetes/kubernetes#128404"},
+		Flow:      func(ctx context.Context, l *sim.Lab) error { return poweredOff(ctx, l, true) },
+		Mutation:  "a ControllerUnpublishVolume that answers OK and leaves the disk on the dead node",
+		Mutate:    lies,
 	})
 }
 

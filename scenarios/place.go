@@ -27,7 +27,8 @@ func init() {
 	register(Scenario{
 		Name:          "attach-limit-scheduler",
 		Text:          "the scheduler puts no more volumes on a node than the node says it takes",
-		Labels:        []string{"attach", "limit"},
+		Labels:        []string{"K13", "incident", "attach", "limit"},
+		Incidents:     []string{"K13 kubernetes/kubernetes#80286"},
 		Options:       func(o *sim.Options) { o.Nodes, o.MaxVolumesPerNode = 2, 2 },
 		Flow:          limitScheduler,
 		Mutation:      "nodes that tell a limit far above what they are meant to take",

@@ -54,7 +54,12 @@ func (c Caller) at(network transport.Network, socket, node string, do func(*hop.
 
 // CreateVolume asks for an ext4 volume of between required and limit bytes (0:
 // no limit), with the parameters of the lab's classes.
-func (c Caller) CreateVolume(ctx context.Context, name string, required, limit int64) (v *csi.Volume, err error) {
+func (c Caller) CreateVolume(ctx context.Context, name string, required, limit int64) (*csi.Volume, error) {
+	return c.CreateVolumeIn(ctx, name, required, limit, "")
+}
+
+// CreateVolumeIn is CreateVolume for a zone; "" is for any.
+func (c Caller) CreateVolumeIn(ctx context.Context, name string, required, limit int64, zone string) (v *csi.Volume, err error) {
 	params := map[string]string{}
 	for k, x := range c.l.Parameters(nil) {
 		if !strings.HasPrefix(k, sidecar.ParameterPrefix) {
@@ -67,6 +72,10 @@ func (c Caller) CreateVolume(ctx context.Context, name string, required, limit i
 	}
 	req := &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: required, LimitBytes: limit},
 		VolumeCapabilities: []*csi.VolumeCapability{capability}, Parameters: params, Secrets: c.l.backend.secret()}
+	if zone != "" {
+		t := []*csi.Topology{{Segments: map[string]string{c.l.facts().zone: zone}}}
+		req.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: t, Preferred: t}
+	}
 	err = c.controller(func(x csi.ControllerClient) error {
 		r, err := x.CreateVolume(ctx, req)
 		v = r.GetVolume()

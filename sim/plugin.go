@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -16,6 +17,7 @@ type Plugin struct {
 	Name     string
 	Versions []string // that its registrar announces
 	NodeID   string   // that NodeGetInfo answers
+	Socket   string   // name of its sockets; "" is Name
 
 	registration.UnimplementedRegistrationServer
 	csi.UnimplementedNodeServer
@@ -31,7 +33,8 @@ func (l *Lab) ServePlugin(node string, p *Plugin) (stop func(), err error) {
 	if n == nil {
 		return nil, fmt.Errorf("no node %q", node)
 	}
-	dir := kubeletRoot + "/plugins/" + p.Name
+	socket := cmp.Or(p.Socket, p.Name)
+	dir := kubeletRoot + "/plugins/" + socket
 	if err := n.host.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
 	}
@@ -40,7 +43,7 @@ func (l *Lab) ServePlugin(node string, p *Plugin) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	registrar, err := n.net.Listen("unix", kubeletRoot+"/plugins_registry/"+p.Name+"-reg.sock")
+	registrar, err := n.net.Listen("unix", kubeletRoot+"/plugins_registry/"+socket+"-reg.sock")
 	if err != nil {
 		driver.Close()
 		return nil, err
