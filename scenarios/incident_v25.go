@@ -7,6 +7,7 @@ import (
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/vcenter"
 )
 
 func init() {
@@ -17,6 +18,13 @@ func init() {
 		Incidents: []string{"V25 kubernetes-sigs/vsphere-csi-driver#1549, kubernetes-sigs/vsphere-csi-driver#3943, kubernetes-sigs/vsphere-csi-driver#3946, " +
 			"vmware-archive/vsphere-storage-for-docker#1651, cloudfoundry/bosh-vsphere-cpi-release#46"},
 		Backends: []string{sim.VSphere},
+		// Three hosts, one of them without a node.
+		Options: func(o *sim.Options) {
+			o.VCenters = []sim.VCenter{{Name: "vc-1", Config: vcenter.Config{
+				Nodes:       []vcenter.Node{{Name: "node-1"}, {Name: "node-2"}},
+				Datacenters: []vcenter.Datacenter{{Name: "DC0", Clusters: []vcenter.Cluster{{Name: "DC0_C0", Hosts: []vcenter.Host{{Name: "DC0_H0"}, {Name: "DC0_H1"}, {Name: "DC0_H2"}}}}}},
+			}}}
+		},
 		Flow:     datastoreUnusable,
 		Mutation: "a placement that does not look at the state of datastores",
 		Mutate: func(l *sim.Lab) {
@@ -139,8 +147,7 @@ func datastoreUnusable(ctx context.Context, l *sim.Lab) error {
 				}
 			}
 			if idle == "" {
-				l.Note("each host has a node, none is put into maintenance mode")
-				return nil
+				return fmt.Errorf("each host has a node: %w", errUnexpected)
 			}
 			if err := vc.HostMaintenance(idle, true); err != nil {
 				return err

@@ -1,18 +1,23 @@
 package sim
 
-import "strings"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // NodeID is a node's id in CSI; "" before the driver has registered there.
 func (l *Lab) NodeID(node string) string { return l.node(node).csiID() }
 
-// Tells says whether a text names a node: by its name, its id in CSI or the id
-// of its machine.
+// Tells says whether a text names a node: by its name, the id of its machine,
+// or a uuid that is its id in CSI or stands in it.
 func (l *Lab) Tells(text, node string) bool {
 	n := l.node(node)
-	for _, id := range []string{n.Name, n.csiID(), n.uuid} {
-		if id != "" && strings.Contains(strings.ToLower(text), strings.ToLower(id)) {
-			return true
-		}
+	text, id := strings.ToLower(text), strings.ToLower(n.csiID())
+	if strings.Contains(text, n.Name) || strings.Contains(text, strings.ToLower(n.uuid)) {
+		return true
 	}
-	return false
+	return slices.ContainsFunc(uuids.FindAllString(text, -1), func(u string) bool { return strings.Contains(id, u) })
 }
+
+var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
