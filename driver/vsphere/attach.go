@@ -169,6 +169,9 @@ func (b *Backend) detach(ctx context.Context, volume, node string) error {
 	if !unknown {
 		return err
 	}
+	if v, ferr := b.find(ctx, volume); v != nil || ferr != nil {
+		return err // something else was not found
+	}
 	// CNS has the volume no longer on record, and the VM has its disk: without
 	// this it could never be detached, kubernetes-sigs/vsphere-csi-driver#1274.
 	b.log.Warn("CNS doesn't know the volume: its disk is detached from the virtual machine itself", "volume", volume, "node", node, "error", err)
