@@ -8,7 +8,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/proto"
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -251,12 +250,6 @@ func providerRestarted(ctx context.Context, l *sim.Lab) error {
 			return nil
 		},
 	)
-}
-
-func fromClaim(name string) func(*corev1.PersistentVolumeClaim) {
-	return func(c *corev1.PersistentVolumeClaim) {
-		c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: name}
-	}
 }
 
 func cloneWhileCopied(ctx context.Context, l *sim.Lab) error {

@@ -6,62 +6,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csilab/csilab/scenarios/object"
 	"github.com/csilab/csilab/sim"
 )
 
-// claim is a PersistentVolumeClaim; class "" takes the default class.
-func claim(name, class, size string, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
-	c := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
-		},
-	}
-	if class != "" {
-		c.Spec.StorageClassName = &class
-	}
-	for _, f := range change {
-		f(c)
-	}
-	return c
-}
-
-func block(c *corev1.PersistentVolumeClaim) {
-	m := corev1.PersistentVolumeBlock
-	c.Spec.VolumeMode = &m
-}
-
-func fromSnapshot(name string) func(*corev1.PersistentVolumeClaim) {
-	return func(c *corev1.PersistentVolumeClaim) {
-		group := "snapshot.storage.k8s.io"
-		c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: name}
-	}
-}
-
-// pod mounts its claims at /<claim>, or sees them as /dev/<claim>.
-func pod(name, node string, claims ...*corev1.PersistentVolumeClaim) *corev1.Pod {
-	grace := int64(1)
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec: corev1.PodSpec{
-			NodeName:                      node,
-			TerminationGracePeriodSeconds: &grace,
-			Containers:                    []corev1.Container{{Name: "app", Image: "registry.k8s.io/pause:3.10"}},
-		},
-	}
-	c := &p.Spec.Containers[0]
-	for _, pvc := range claims {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: pvc.Name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pvc.Name}}})
-		if pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock {
-			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: pvc.Name, DevicePath: "/dev/" + pvc.Name})
-		} else {
-			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: pvc.Name, MountPath: "/" + pvc.Name})
-		}
-	}
-	return p
-}
+// What most scenarios are made of.
+var (
+	claim        = object.Claim
+	block        = object.Block
+	fromSnapshot = object.FromSnapshot
+	fromClaim    = object.FromClaim
+	pod          = object.Pod
+)
 
 // tolerateNothing makes a pod leave a lost node at once.
 func tolerateNothing(p *corev1.Pod) *corev1.Pod {

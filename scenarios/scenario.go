@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/csilab/csilab/scenarios/sweep"
 	"github.com/csilab/csilab/sim"
 )
 
@@ -51,6 +52,10 @@ type Report struct {
 	Live func(state string) // shown while it runs
 	// Every limits a sweep to every nth cell; 0 means all.
 	Every int
+	// Bubbles run cells on memory hosts in virtual time; nil runs them on the wall.
+	Bubbles sweep.Bubbles
+	// Ledgers is the directory for the ledger of a cell that failed; "" keeps none.
+	Ledgers string
 }
 
 var all []Scenario

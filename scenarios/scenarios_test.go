@@ -15,6 +15,7 @@ import (
 
 	"github.com/csilab/csilab/scenarios"
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/bubble"
 	"github.com/csilab/csilab/sim/host"
 	"github.com/csilab/csilab/sim/simtest"
 )
@@ -41,7 +42,7 @@ func TestScenarios(t *testing.T) {
 		}
 		cfgs = append(cfgs, scenarios.Config{
 			Options: o, Timeout: limit, Parallel: max(2, 4/slow) * runtime.GOMAXPROCS(0), Keep: ledgers,
-			SweepEvery: every,
+			SweepEvery: every, SweepBubbles: bubble.In(t),
 			// Sweeps over FC make the calls that those over iSCSI make, but for iscsiadm.
 			Label: func(labels []string) bool {
 				// Under the race detector incidents are run in bubbles alone (package sim).
@@ -121,7 +122,7 @@ func TestMutants(t *testing.T) {
 			if len(s.Incidents) > 0 {
 				res = mutantInBubble(t, s)
 			} else {
-				res = scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Backend: backendOf(s), Host: "memory", Settle: 8 * time.Second}, Mutate: true, Timeout: mutantTimeout(s)})
+				res = scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Backend: backendOf(s), Host: "memory", Settle: 8 * time.Second}, Mutate: true, Timeout: mutantTimeout(s), SweepBubbles: bubble.In(t)})
 			}
 			switch res.Class {
 			case scenarios.Skipped:

@@ -11,23 +11,27 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 
+	"github.com/csilab/csilab/scenarios/flow"
+	"github.com/csilab/csilab/scenarios/sweep"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/bubble"
 )
 
 // Class says how a scenario ended.
-type Class string
+type Class = flow.Class
 
 // The classes, worst first.
 const (
-	Invariant   Class = "invariant"      // an invariant of the lab broke
-	NoConverge  Class = "no-convergence" // the lab did not reach a state in time
-	Failed      Class = "failed"         // a step gave something else than it must
-	Environment Class = "environment"    // this machine can't do it
-	Interrupted Class = "interrupted"    // stopped from outside
-	Skipped     Class = "skipped"
-	Passed      Class = "passed"
+	Invariant   = flow.Invariant
+	NoConverge  = flow.NoConverge
+	Failed      = flow.Failed
+	Environment = flow.Environment
+	Interrupted = flow.Interrupted
+	Skipped     = flow.Skipped
+	Passed      = flow.Passed
 )
+
+var classify = flow.Classify
 
 // Result is the end of one scenario.
 type Result struct {
@@ -71,6 +75,9 @@ type Config struct {
 	Keep string
 	// KeepAll keeps that of a scenario that passed too.
 	KeepAll bool
+	// SweepBubbles run the cells of sweeps on memory hosts in virtual time; nil
+	// runs them on the wall.
+	SweepBubbles sweep.Bubbles
 	// SweepEvery limits sweeps to every nth cell; 0 means all.
 	SweepEvery int
 	// Bubbles runs each scenario that is no sweep in virtual time; nil: on the wall.
@@ -184,8 +191,8 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 				defer mu.Unlock()
 				res.Notes = append(res.Notes, line)
 			},
-			Every: cfg.SweepEvery,
-			Live:  func(state string) { progress(res.System, s.Name, state) },
+			Every: cfg.SweepEvery, Bubbles: cfg.SweepBubbles, Ledgers: cfg.Keep,
+			Live: func(state string) { progress(res.System, s.Name, state) },
 		})
 		res.Class, res.Reason = classify(outer, err)
 		return res
@@ -232,30 +239,6 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 		res.Class, res.Reason = classify(outer, cerr)
 	}
 	return res
-}
-
-// classify maps an error to a class and its text.
-func classify(ctx context.Context, err error) (Class, string) {
-	var (
-		inv *sim.InvariantError
-		to  *sim.TimeoutError
-		env *sim.EnvironmentError
-	)
-	switch {
-	case err == nil:
-		return Passed, ""
-	case sim.IsSkip(err):
-		return Skipped, err.Error()
-	case errors.As(err, &inv):
-		return Invariant, err.Error()
-	case ctx.Err() != nil:
-		return Interrupted, context.Cause(ctx).Error()
-	case errors.As(err, &env):
-		return Environment, err.Error()
-	case errors.As(err, &to), errors.Is(err, context.DeadlineExceeded):
-		return NoConverge, err.Error()
-	}
-	return Failed, err.Error()
 }
 
 // Specs adds a Ginkgo spec for each scenario that one of the configurations

@@ -125,7 +125,7 @@ func (l *Lab) settle(ctx context.Context, why string, left func(*invariant.World
 	}
 	var last error // of a whole look
 	var seen *invariant.World
-	for {
+	for try := 0; ; try++ {
 		if err := l.Broken(ctx); err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func (l *Lab) settle(ctx context.Context, why string, left func(*invariant.World
 			}
 			l.stillSick(last)
 		}
-		if werr := l.pause(ctx); werr != nil {
+		if werr := l.pauseFor(ctx, between(try, l.opts.Timers)); werr != nil {
 			if ie, ok := last.(*InvariantError); ok {
 				l.saw(why, seen, ie.Violations)
 				return last // quiet for long, and still broken
@@ -159,8 +159,22 @@ func (l *Lab) settle(ctx context.Context, why string, left func(*invariant.World
 
 // pause waits a moment between two looks. Not every change is a call that
 // could be waited for: a directory that a component removes last, say.
-func (l *Lab) pause(ctx context.Context) error {
-	t := time.NewTimer(20 * time.Millisecond)
+func (l *Lab) pause(ctx context.Context) error { return l.pauseFor(ctx, look) }
+
+// look is how long after a look the next one is.
+const look = 20 * time.Millisecond
+
+// between is the time before look try+1. With real timers a lab that isn't quiet
+// after a second is waiting for minutes, and a look is dear.
+func between(try int, timers string) time.Duration {
+	if timers == "real" && try > 50 {
+		return time.Second
+	}
+	return look
+}
+
+func (l *Lab) pauseFor(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

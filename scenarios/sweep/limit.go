@@ -1,0 +1,26 @@
+package sweep
+
+import (
+	"path"
+	"strings"
+
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+// limit says why a real cluster does not come right by itself after a kind of
+// trouble at a call; "" when it must. What is here is not the driver's to heal,
+// and the simulated kubelet does what the real one does.
+func limit(e ledger.Entry, kind string) string {
+	refused := kind == "error-retriable" || kind == "error-final" || kind == "error-after"
+	if refused && e.Hop == ledger.Host && e.Op == "Remove" && strings.HasPrefix(e.Component, "kubelet@") && volumeOfPod(e.Request) {
+		// kubernetes v1.37.2 pkg/volume/csi/csi_mounter.go, removeMountDir, removes
+		// vol_data.json before the directory; csi_plugin.go, NewUnmounter, needs it.
+		return "a kubelet that can't remove a volume's directory has removed vol_data.json already and never unmounts it again, until it is restarted"
+	}
+	return ""
+}
+
+// volumeOfPod says whether a path is the directory of a CSI volume in a pod's.
+func volumeOfPod(p string) bool {
+	return path.Base(path.Dir(p)) == "kubernetes.io~csi" && strings.Contains(p, "/pods/")
+}
