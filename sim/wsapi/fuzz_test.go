@@ -113,7 +113,7 @@ func FuzzCommands(f *testing.F) {
 	names := []string{"v", "s", "x", "y", "h", "hs", "vs", "cpg", "@vvname@.c"}
 	members := map[string][]string{}
 	for name, values := range map[string]string{
-		"name newName volumeName destVolume secVolumeName cpg snapCPG userCPG destCPG hostname comment key value targetName domain localUserCPG chapName": `"v" "s" "x" "y" "h" "set:hs" "cpg" "@vvname@.c" ""`,
+		"name newName volumeName destVolume secVolumeName cpg snapCPG userCPG destCPG hostname comment key value targetName domain localUserCPG chapName": `"v" "s" "x" "y" "h" "set:hs" "set:vs" "cpg" "@vvname@.c" ""`,
 		"sizeMiB lun maxAutoLun id growthLimitMiB usageWarningMiB ioMaxLimit bwMaxLimitKB latencyGoal usrSpcAllocWarningPct":                              `0 1 256 7 1000 -1 99999999`,
 		"action": `1 2 3 4 5 6 7 8 9 10 11 "createSnapshot" "createPhysicalCopy"`,
 		"persona pathOperation chapOperation chapOperationMode priority tuneOperation conversionOperation mode type ioMaxLimitOP transportType":                           `1 2 3 0 11`,
@@ -168,11 +168,19 @@ func FuzzCommands(f *testing.F) {
 			for _, p := range strings.Split(r.pattern, "/") {
 				switch p {
 				case "{id}":
-					p = []string{"1", "2", "v,7,set:hs", "v,0,h", "x,1,h,0:2:1"}[pick(5)]
+					p = []string{"1", "2", "v,7,set:hs", "v,0,h", "x,1,h,0:2:1", "set:vs,7,h"}[pick(6)]
 				case "{target}":
 					p = "vvset:vs"
 				case "{pos}":
 					p = "0:2:1"
+				case "{filter}":
+					p = []string{"minutes:5", "hours:5"}[pick(2)]
+				case "{over}":
+					p = []string{"vstime", "attime"}[pick(2)]
+				case "{report}":
+					p = []string{"cpgspacedata", "volumespacedata", "cpgstatistics", "vlunstatistics", "cpustatistics"}[pick(5)]
+				case "{sampling}":
+					p = []string{"hires", "daily;name:v", "hourly;groupby:x"}[pick(3)]
 				}
 				if strings.HasPrefix(p, "{") {
 					p = names[pick(len(names))]
