@@ -45,12 +45,18 @@ type backend interface {
 	// content opens what a node's disk with this serial holds, and names the
 	// volume. No disk is false.
 	content(n *Node, serial string) (volumeID string, img disk.Image, ok bool)
+	// image names what a node reads of a volume, for its damage; open opens the
+	// content of a volume itself, attached or not.
+	image(volumeID string) (string, error)
+	open(volumeID string) (disk.Image, error)
 	// leaks are what a driver must not leave there, e.g. sessions.
 	leaks() []string
 
 	// makeVolume, removeVolume and pullDisk are an administrator's doing.
 	makeVolume(ctx context.Context, name string, bytes int64) (id string, err error)
 	removeVolume(ctx context.Context, id string) error
+	// loseVolume deletes one with all that hangs on it.
+	loseVolume(ctx context.Context, id string) error
 	// pullDisk comes back when the node has lost it.
 	pullDisk(ctx context.Context, n *Node, volumeID string) error
 	// killSessions ends the sessions of the driver and of what stands between.

@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,7 +75,12 @@ func (l *Lab) startControlPlane() error {
 	if d := l.opts.ProvisionTimeout; d > 0 {
 		set.Provisioner.Timeout = d
 	}
-	for name, run := range kube.Components(kube.Config{Store: l.store, Timers: timers, DisableForceDetach: l.opts.DisableForceDetach, Log: l.log}) {
+	core := kube.Components(kube.Config{Store: l.store, Timers: timers, DisableForceDetach: l.opts.DisableForceDetach, Log: l.log})
+	l.controllers = map[string]bool{}
+	for _, name := range append(slices.Collect(maps.Keys(core)), sidecars.Components()...) {
+		l.controllers[name] = true
+	}
+	for name, run := range core {
 		l.supervise(name, func() (*incarnation, error) {
 			client := l.store.Client(name)
 			return &incarnation{fence: client.Fence, run: func(ctx context.Context) error { return run(ctx, client) }}, nil
@@ -103,7 +110,7 @@ func (l *Lab) controllerSocket() string {
 
 // startController starts the driver's controller service.
 func (l *Lab) startController() {
-	l.supervise("driver-controller", func() (*incarnation, error) {
+	c := l.supervise("driver-controller", func() (*incarnation, error) {
 		fn := transport.NewFenced(l.net)
 		records := &fencedRecords{Store: l.records}
 		cfg := driver.Config{
@@ -120,6 +127,7 @@ func (l *Lab) startController() {
 		}
 		return &incarnation{fence: func() { records.fence(); fn.Fence() }, run: d.Run}, nil
 	})
+	c.losesBy(l.forgetRecords)
 }
 
 // fencedRecords are the operation records as one incarnation of the driver

@@ -31,6 +31,11 @@ type component struct {
 	starts  int
 	lastErr error
 	wake    chan struct{}
+	// onCrash, where set, is called at a crash, once it is fenced; forget, where
+	// set, before the next life of one that has lost its state as well.
+	onCrash func(losing bool)
+	forget  func() error
+	losing  bool
 }
 
 func (l *Lab) supervise(name string, spawn func() (*incarnation, error)) *component {
@@ -92,8 +97,13 @@ func (c *component) live(ctx context.Context) {
 	inc.fence() // also after a clean end: nothing of it may linger
 	c.mu.Lock()
 	c.current, c.cancel = nil, nil
+	losing, forget := c.losing, c.forget
+	c.losing = false
 	c.mu.Unlock()
 	c.note(err)
+	if losing && forget != nil && ctx.Err() == nil {
+		c.note(forget())
+	}
 }
 
 func (c *component) note(err error) {
@@ -109,11 +119,14 @@ func (c *component) note(err error) {
 // crash fences and cancels the present incarnation; the loop starts the next.
 func (c *component) crash() {
 	c.mu.Lock()
-	inc, cancel := c.current, c.cancel
+	inc, cancel, onCrash, losing := c.current, c.cancel, c.onCrash, c.losing
 	c.mu.Unlock()
 	if inc != nil {
-		c.lab.log.Info("crash", "component", c.name)
+		c.lab.log.Info("crash", "component", c.name, "losing state", losing)
 		inc.fence()
+		if onCrash != nil && c.lab.ctx.Err() == nil {
+			onCrash(losing)
+		}
 		cancel()
 	}
 }

@@ -2,9 +2,12 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/host"
 )
 
 // hardware plugs the vCenter's virtual disks into the nodes.
@@ -31,14 +34,55 @@ func (h hardware) Attach(ctx context.Context, vmUUID, diskUUID, image string) er
 	if err != nil {
 		return err
 	}
-	if err := n.host.AttachDisk(ctx, diskUUID, img); err != nil {
+	n.mu.Lock()
+	late := n.late
+	n.mu.Unlock()
+	if late > 0 {
+		// The task ends, and the guest sees the disk only then.
+		ctx, cancel := context.WithCancel(h.l.ctx)
+		n.mu.Lock()
+		n.images[diskUUID] = plugged{image, img, cancel}
+		n.mu.Unlock()
+		h.l.wg.Go(func() { n.plugLate(ctx, late, diskUUID, image, img) })
+		return nil
+	}
+	if err := n.hardware().AttachDisk(ctx, diskUUID, n.damage.Wrap(image, img)); err != nil {
+		// Told to have failed, it may be in all the same.
+		_ = n.host.DetachDisk(context.WithoutCancel(ctx), diskUUID)
 		img.Close()
 		return err
 	}
 	n.mu.Lock()
-	n.images[diskUUID] = plugged{image, img}
+	n.images[diskUUID] = plugged{image, img, nil}
 	n.mu.Unlock()
 	return nil
+}
+
+// hardware is the node as what it runs on changes its disks: a hypervisor's
+// calls pass the hop host too.
+func (n *Node) hardware() host.Host { return host.Intercept(n.host, n.lab.in, "vcenter") }
+
+// plugLate plugs a disk in after a while, unless ctx ends before.
+func (n *Node) plugLate(ctx context.Context, after time.Duration, diskUUID, image string, img disk.Image) {
+	t := time.NewTimer(after)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock() // a detach waits
+	p, ok := n.images[diskUUID]
+	if !ok || ctx.Err() != nil {
+		return
+	}
+	if err := n.host.AttachDisk(ctx, diskUUID, n.damage.Wrap(image, img)); err != nil {
+		n.lab.log.Error("late disk", "node", n.Name, "disk", diskUUID, "err", err)
+		return
+	}
+	p.late = nil
+	n.images[diskUUID] = p
 }
 
 // Detach implements vcenter's Hardware. A disk that is pulled under a mount is
@@ -50,9 +94,23 @@ func (h hardware) Detach(ctx context.Context, vmUUID, diskUUID string) error {
 	}
 	n.mu.Lock()
 	p, ok := n.images[diskUUID]
+	if ok && p.late != nil { // it never showed up
+		delete(n.images, diskUUID)
+		n.mu.Unlock()
+		p.late()
+		return p.img.Close()
+	}
+	n.mu.Unlock()
+	if !ok && !slices.Contains(n.host.Disks(), diskUUID) {
+		return nil // out already, and told to have failed
+	}
+	err := n.hardware().DetachDisk(ctx, diskUUID)
+	if err != nil && slices.Contains(n.host.Disks(), diskUUID) {
+		return err
+	}
+	n.mu.Lock()
 	delete(n.images, diskUUID)
 	n.mu.Unlock()
-	err := n.host.DetachDisk(ctx, diskUUID)
 	if ok {
 		if n.usesDisk(diskUUID) {
 			if ferr := h.l.disks.Fence(p.id); err == nil {
@@ -70,12 +128,19 @@ func (h hardware) Resize(ctx context.Context, vmUUID, diskUUID string) error {
 	if n == nil {
 		return nil
 	}
-	return n.host.ResizeDisk(ctx, diskUUID)
+	n.mu.Lock()
+	late := n.images[diskUUID].late != nil
+	n.mu.Unlock()
+	if late { // it will show up with its new size
+		return nil
+	}
+	return n.hardware().ResizeDisk(ctx, diskUUID)
 }
 
 type plugged struct {
-	id  string
-	img disk.Image
+	id   string
+	img  disk.Image
+	late context.CancelFunc // it does not show up yet; nil: it does
 }
 
 // mutableDisks is a disk store that mutants can make lie.

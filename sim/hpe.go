@@ -86,6 +86,7 @@ func (b *hpe) start(ctx context.Context) error {
 		b.nodes = append(b.nodes, m)
 	}
 	l.supervise("csp", b.spawnProvider)
+	b.supervise()
 	return nil
 }
 

@@ -17,7 +17,9 @@ import (
 	"github.com/csilab/csilab/driver/node"
 	"github.com/csilab/csilab/kubeletsim"
 	"github.com/csilab/csilab/kubeletsim/registrar"
+	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/host"
+	"github.com/csilab/csilab/sim/host/scsi"
 	"github.com/csilab/csilab/sim/kube/store"
 	"github.com/csilab/csilab/sim/transport"
 )
@@ -35,6 +37,10 @@ type Node struct {
 	net     transport.Network
 	watcher transport.Watcher
 
+	damage *disk.Damage  // of what the node reads and writes
+	units  *scsi.Damage  // its storage network; nil on vSphere
+	late   time.Duration // how long after its task a disk shows up; under mu
+
 	mu        sync.Mutex
 	images    map[string]plugged // by wwn
 	kubelet   *kubeletsim.Kubelet
@@ -46,7 +52,11 @@ type Node struct {
 
 func (l *Lab) newNode(ctx context.Context, m machine, i int) (*Node, error) {
 	name := m.name
-	n := &Node{Name: name, Zone: m.zone, Region: m.region, lab: l, uuid: m.uuid, images: map[string]plugged{}, changed: make(chan struct{})}
+	n := &Node{Name: name, Zone: m.zone, Region: m.region, lab: l, uuid: m.uuid, images: map[string]plugged{}, changed: make(chan struct{}), damage: &disk.Damage{}}
+	if m.san != nil {
+		n.units = scsi.DamageBy(m.san, n.damage)
+		m.san = n.units
+	}
 	memory := host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: m.bios, SAN: m.san, Adapters: m.adapters, Log: l.log}
 	switch {
 	case l.opts.Bubble:
@@ -92,7 +102,7 @@ func (n *Node) writeTopology() error {
 // start starts kubelet, registrar and driver under supervision.
 func (n *Node) start() {
 	l := n.lab
-	l.supervise("kubelet@"+n.Name, n.spawnKubelet)
+	l.supervise("kubelet@"+n.Name, n.spawnKubelet).losesBy(n.forgetVolumeData)
 	if n.host.Kind() == "real" {
 		l.supervise("driver@"+n.Name, n.spawnDriverProcess)
 	} else {

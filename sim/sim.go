@@ -22,6 +22,7 @@ import (
 
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/driver/record"
+	"github.com/csilab/csilab/sim/csp"
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/evidence"
 	"github.com/csilab/csilab/sim/fault"
@@ -31,6 +32,7 @@ import (
 	"github.com/csilab/csilab/sim/ledger"
 	"github.com/csilab/csilab/sim/transport"
 	"github.com/csilab/csilab/sim/vcenter"
+	"github.com/csilab/csilab/sim/wsapi"
 )
 
 // Lab is one running world. Start makes one; Close ends it.
@@ -60,7 +62,8 @@ type Lab struct {
 	data      *data
 	seen      observations
 
-	sidecars *sidecars.Pod
+	sidecars    *sidecars.Pod
+	controllers map[string]bool // names of controllers and sidecars; set once
 
 	mu         sync.Mutex
 	components map[string]*component
@@ -283,6 +286,12 @@ func classify(h ledger.Hop, err error) string {
 		}
 	case ledger.VCenter:
 		return vcenter.CodeOf(err)
+	case ledger.CSP:
+		return csp.CodeOf(err)
+	case ledger.WSAPI:
+		return wsapi.CodeOf(err)
+	case ledger.Host:
+		return host.CodeOf(err)
 	}
 	return ""
 }

@@ -110,6 +110,7 @@ func (b *vsphere) start(ctx context.Context) error {
 			b.order = append(b.order, n.Name)
 		}
 	}
+	b.supervise()
 	return nil
 }
 

@@ -86,10 +86,15 @@ func (b *vsphere) controller(c *driver.Config) error {
 	if err != nil {
 		return fmt.Errorf("the vCenter's own configuration: %w", err)
 	}
-	if b.l.opts.Bubble {
-		conf.VCenter.Scheme = "http" // TLS has nothing to protect in memory
-		for i := range conf.Others {
-			conf.Others[i].Scheme = "http"
+	at := []*dvsphere.VCenter{&conf.VCenter}
+	for i := range conf.Others {
+		at = append(at, &conf.Others[i])
+	}
+	for i, v := range at {
+		if b.l.opts.Bubble {
+			v.Scheme = "http" // TLS has nothing to protect in memory
+		} else {
+			v.Insecure, v.Thumbprint = false, b.sites[i].Thumbprint()
 		}
 	}
 	c.VSphere = &conf
@@ -103,6 +108,9 @@ func (b *vsphere) nodeArgs(*Node) []string { return nil }
 func (b *vsphere) volumes() (out []volume) {
 	for _, s := range b.sites {
 		for _, v := range s.Volumes() {
+			if v.Lost {
+				continue // on record until CNS syncs: its disk is gone
+			}
 			out = append(out, volume{v.ID, v.Name, v.CapacityMB << 20, v.Metadata.Cluster.ID == clusterID})
 		}
 	}

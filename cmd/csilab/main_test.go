@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/csilab/csilab/cmd/csilab/cli"
+	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/host"
 )
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 		"csilab": func() {
 			os.Exit(cli.Main(cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
 		},
+		"csi-driver": func() { os.Exit(driver.Main(os.Args[1:], os.Getenv, os.Stdout, os.Stderr)) },
 	})
 }
 
@@ -61,7 +63,7 @@ func TestScripts(t *testing.T) {
 			}
 			return host.RealSupported() == nil, nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "waitfile": waitfile, "waitlab": waitlab, "nolab": nolab, "mkvolume": mkvolume, "touchvolume": touchvolume, "volumes": volumes, "mkvv": mkvv, "for-kinds": forKinds},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "waitfile": waitfile, "waitlab": waitlab, "nolab": nolab, "mkvolume": mkvolume, "touchvolume": touchvolume, "volumes": volumes, "mkvv": mkvv, "for-kinds": forKinds, "plugininfo": pluginInfo},
 	})
 }
 

@@ -437,8 +437,13 @@ func (b *Backend) DeleteVolume(ctx context.Context, id string) (err error) {
 		},
 		end: func(context.Context, cnstypes.BaseCnsVolumeOperationResult) error { return nil },
 		explain: func(ctx context.Context, f *fault) error {
-			if f.has("ResourceInUse", "InvalidState") {
+			switch {
+			case f.has("ResourceInUse", "InvalidState"):
 				return b.inUse(ctx, id, f)
+			case f.has("NotFound"):
+				// The host has lost the disk and CNS still has the volume on record: no
+				// later try would find more. A task that is not known is another fault.
+				return nil
 			}
 			return failf(f, "delete-volume %s", id)
 		},

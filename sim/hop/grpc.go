@@ -183,6 +183,14 @@ func (l lost) GRPCStatus() *status.Status {
 	return status.New(codes.Unavailable, l.err.Error())
 }
 
+// CodeOf is the code that the ledger shows for an error of a gRPC hop, or "".
+func CodeOf(_ ledger.Hop, err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Code().String()
+	}
+	return ""
+}
+
 // Describe derives the subjects of a CSI or registration call from its
 // request. Secrets (fields marked csi_secret) are stripped from the digest.
 func Describe(h ledger.Hop, method string, req any) fault.Call {

@@ -132,7 +132,7 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 	if !op.command {
 		request = strings.TrimSpace(op.path + " " + op.request)
 	}
-	err := h.cfg.Interceptor.Do(ctx, fault.Call{Hop: ledger.Host, Op: op.name, Component: h.cfg.Component, Node: h.cfg.Name, Request: request},
+	err := h.cfg.Interceptor.Do(ctx, fault.Call{Hop: ledger.Host, Op: op.name, Component: h.cfg.Component, Node: h.cfg.Name, Volume: volumeIn(request), Request: request},
 		func(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)

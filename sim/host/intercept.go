@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"strings"
 	"syscall"
 
 	"github.com/csilab/csilab/sim/fault"
@@ -68,7 +69,7 @@ func (g interceptGuard) do(c operation, op func() error) error {
 			request = c.path + " " + c.request
 		}
 	}
-	err := g.in.Do(ctx, fault.Call{Hop: ledger.Host, Op: c.name, Component: g.component, Node: g.node, Request: request},
+	err := g.in.Do(ctx, fault.Call{Hop: ledger.Host, Op: c.name, Component: g.component, Node: g.node, Volume: volumeIn(request), Request: request},
 		func(context.Context) error { return op() })
 	var errno syscall.Errno
 	switch {
@@ -80,4 +81,17 @@ func (g interceptGuard) do(c operation, op func() error) error {
 		return pathError(c.name, c.path, errno)
 	}
 	return err
+}
+
+// volumeIn finds the PersistentVolume that a kubelet's path is about, as in
+// …/volumes/kubernetes.io~csi/PV/mount; "" when it says nothing.
+func volumeIn(request string) string {
+	for _, before := range []string{"/kubernetes.io~csi/", "/kubernetes.io/csi/volumeDevices/publish/", "/kubernetes.io/csi/volumeDevices/staging/", "/kubernetes.io/csi/volumeDevices/"} {
+		if _, rest, ok := strings.Cut(request, before); ok {
+			pv, _, _ := strings.Cut(rest, "/")
+			pv, _, _ = strings.Cut(pv, " ")
+			return pv
+		}
+	}
+	return ""
 }

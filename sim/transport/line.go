@@ -33,6 +33,21 @@ func (l *Line) Follow(c net.Conn, s http.ConnState) {
 	}
 }
 
+// Break ends the connections that there are; new ones are let in.
+func (l *Line) Break() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hangUp()
+}
+
+// hangUp ends all connections. The lock is held.
+func (l *Line) hangUp() {
+	for c := range l.conns {
+		c.Close()
+	}
+	clear(l.conns)
+}
+
 // SetReachable cuts the line, or connects it again. Connections break at once,
 // and new ones as soon as they are made.
 func (l *Line) SetReachable(yes bool) {
@@ -42,8 +57,5 @@ func (l *Line) SetReachable(yes bool) {
 	if yes {
 		return
 	}
-	for c := range l.conns {
-		c.Close()
-	}
-	clear(l.conns)
+	l.hangUp()
 }

@@ -86,19 +86,21 @@ func selfSigned(host string) (*tls.Certificate, []byte, error) {
 
 // CA is the certificate to trust, in PEM; nil without TLS.
 func (v *VCenter) CA() []byte {
-	if v.cert == nil {
+	c := v.cert.Load()
+	if c == nil {
 		return nil
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: v.cert.Certificate[len(v.cert.Certificate)-1]})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[len(c.Certificate)-1]})
 }
 
 // Thumbprint is the SHA-1 of the certificate, in upper case hex with colons as
 // vSphere writes it; "" without TLS.
 func (v *VCenter) Thumbprint() string {
-	if v.cert == nil {
+	c := v.cert.Load()
+	if c == nil {
 		return ""
 	}
-	sum := sha1.Sum(v.cert.Certificate[0])
+	sum := sha1.Sum(c.Certificate[0])
 	parts := make([]string, len(sum))
 	for i, b := range sum {
 		parts[i] = fmt.Sprintf("%02X", b)

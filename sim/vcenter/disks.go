@@ -83,3 +83,9 @@ func (v *VCenter) PullDisk(node, volume string) error {
 	}
 	return nil
 }
+
+// LoseDisk deletes the first class disk of a volume behind CNS's back, as who
+// deletes its files in the datastore browser: CNS has the volume on record and
+// its disk is gone. It must not be in a VM: a host locks what its VMs use.
+// Errors: no such disk.
+func (v *VCenter) LoseDisk(id string) error { return v.face.LoseDisk(v.ctx, id) }

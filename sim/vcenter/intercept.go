@@ -16,6 +16,8 @@ import (
 
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
+	core "github.com/csilab/csilab/sim/vcenter/cns"
+	"github.com/csilab/csilab/sim/vcenter/task"
 )
 
 // Fault is an error that a rule of the fault plan gives to the hop vcenter: it
@@ -71,6 +73,19 @@ func CodeOf(err error) string {
 	var h *HTTPError
 	if errors.As(err, &h) {
 		return h.Code()
+	}
+	var r refusedREST
+	if errors.As(err, &r) {
+		return r.Code()
+	}
+	// Of the work of a task.
+	var refused *core.Error
+	var failed *task.Error
+	switch {
+	case errors.As(err, &refused):
+		return fmt.Sprint(refused.Kind)
+	case errors.As(err, &failed) && failed.Fault != nil:
+		return (&Fault{Fault: failed.Fault.Fault}).Code()
 	}
 	return ""
 }

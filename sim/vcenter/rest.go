@@ -26,7 +26,7 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	call := fault.Call{Hop: ledger.VCenter, Op: r.Method + " " + r.URL.Path, Component: a.v.component(r.UserAgent()), Cause: fault.CauseIn(r.Header)}
+	call := fault.Call{Hop: ledger.VCenter, Op: r.Method + " " + pattern(r.URL.Path), Component: a.v.component(r.UserAgent()), Cause: fault.CauseIn(r.Header)}
 	body, err := readBody(w, r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -60,7 +60,7 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 			a.run(rec, r, func(w *recorder, r *http.Request) { a.v.tokens.ServeHTTP(w, r) })
 		}
 		if rec.code >= 400 {
-			return fmt.Errorf("%d %s", rec.code, http.StatusText(rec.code))
+			return refusedREST(rec.code)
 		}
 		return nil
 	})
@@ -81,6 +81,30 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	rec.send(r.Context(), w, how)
 }
+
+// pattern is a path without the ids in it, so that operations have names: ids
+// of tags and categories are urn:…, and come behind id: in one of the two APIs.
+func pattern(path string) string {
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		id, marked := strings.CutPrefix(p, "id:")
+		switch {
+		case marked && id != "":
+			parts[i] = "id:{id}"
+		case strings.HasPrefix(p, "urn:"):
+			parts[i] = "{id}"
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+// refusedREST is a reply that says no, as the ledger keeps it: its status.
+type refusedREST int
+
+func (c refusedREST) Error() string { return fmt.Sprintf("%d %s", int(c), http.StatusText(int(c))) }
+
+// Code of a call in the ledger.
+func (c refusedREST) Code() string { return fmt.Sprint("HTTP", int(c)) }
 
 // run calls a handler; whatever goes wrong in it, the process lives.
 func (a *restAPI) run(rec *recorder, r *http.Request, serve func(*recorder, *http.Request)) {

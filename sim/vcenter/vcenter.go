@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
@@ -277,7 +278,7 @@ type VCenter struct {
 	face     *cnsface.Face
 
 	url    *url.URL
-	cert   *tls.Certificate
+	cert   atomic.Pointer[tls.Certificate] // nil: no TLS
 	server *http.Server
 	served chan struct{}
 
@@ -389,11 +390,13 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	l := v.cfg.Listener
 	if cfg.TLS {
 		v.url.Scheme = "https"
-		if v.cert, err = v.certificate(); err != nil {
+		c, err := v.certificate()
+		if err != nil {
 			return nil, err
 		}
+		v.cert.Store(c)
 		l = tls.NewListener(l, &tls.Config{
-			Certificates: []tls.Certificate{*v.cert}, NextProtos: []string{"http/1.1"},
+			GetCertificate: v.presented, NextProtos: []string{"http/1.1"},
 			// As the OpenSSL of a vCenter 8. The hybrid exchange that Go prefers
 			// takes half of the time of a busy client: govmomi keeps two
 			// connections only and makes all others anew.

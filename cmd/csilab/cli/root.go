@@ -64,7 +64,7 @@ func newRoot(s Streams) *cobra.Command {
 		Short: "Everything that stands under and around a Kubernetes storage driver, without the hardware",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return exitf(ExitUsage, "unknown command %q; allowed: run, sweep, soak, list, serve, get, host, check, lab, fault, version (see --help)", args[0])
+				return exitf(ExitUsage, "unknown command %q; allowed: run, sweep, soak, list, serve, get, host, check, lab, fault, proxy, version (see --help)", args[0])
 			}
 			return nil
 		},
@@ -77,7 +77,7 @@ func newRoot(s Streams) *cobra.Command {
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.AddCommand(newRun(s), newSweep(s), newSoak(s), newList(s), newServe(s), newGet(s), newHost(s), newCheck(s), newLab(s), newFault(s), newVersion(s))
+	root.AddCommand(newRun(s), newSweep(s), newSoak(s), newList(s), newServe(s), newGet(s), newHost(s), newCheck(s), newLab(s), newFault(s), newProxy(s), newVersion(s))
 	return root
 }
 

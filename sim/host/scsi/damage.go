@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
-	"syscall"
+	"time"
 
 	"github.com/csilab/csilab/sim/disk"
 )
@@ -14,49 +14,64 @@ import (
 // image itself stays whole. It is safe for concurrent use.
 type Damage struct {
 	SAN
+	*disk.Damage
 
-	mu   sync.Mutex
-	bad  map[string][]extent
-	flip map[string]map[int64]byte
+	mu    sync.Mutex
+	late  time.Duration
+	first map[string]time.Time // when a unit was to be seen first, by WWN
 }
 
-type extent struct{ off, end int64 }
-
 // NewDamage returns a network that is whole so far.
-func NewDamage(san SAN) *Damage {
-	return &Damage{SAN: san, bad: map[string][]extent{}, flip: map[string]map[int64]byte{}}
+func NewDamage(san SAN) *Damage { return DamageBy(san, &disk.Damage{}) }
+
+// DamageBy returns a network whose units are spoiled as d says.
+func DamageBy(san SAN, d *disk.Damage) *Damage {
+	return &Damage{SAN: san, Damage: d, first: map[string]time.Time{}}
 }
 
 // FailRange makes I/O that touches a part of an image fail: a medium error, which
 // is the same over every path. length is in bytes.
 func (d *Damage) FailRange(image string, off, length int64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.bad[image] = append(d.bad[image], extent{off, off + length})
+	d.Damage.FailRange(image, disk.Extent{Start: off, Length: length}, disk.ReadsAndWrites)
 }
 
-// Flip makes the byte at off read as changed by mask, until it is written.
-func (d *Damage) Flip(image string, off int64, mask byte) {
+// Late makes units show up only so long after somebody looked for them first,
+// as an array's or a switch's tables may be behind; 0 ends that. Units that were
+// seen before stay.
+func (d *Damage) Late(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.flip[image] == nil {
-		d.flip[image] = map[int64]byte{}
+	d.late = by
+}
+
+// hidden says whether a unit is not to be seen yet.
+func (d *Damage) hidden(l LUN) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	at, ok := d.first[l.WWN]
+	if !ok {
+		// One that is known to be late counts from its first look.
+		at = now.Add(d.late)
+		d.first[l.WWN] = at
 	}
-	d.flip[image][off] ^= mask
+	return d.late > 0 && now.Before(at)
 }
 
-// Heal takes all damage of an image back.
-func (d *Damage) Heal(image string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.bad, image)
-	delete(d.flip, image)
+// LUNs implements SAN.
+func (d *Damage) LUNs(initiator string, t Target) ([]LUN, error) {
+	luns, err := d.SAN.LUNs(initiator, t)
+	return slices.DeleteFunc(luns, d.hidden), err
 }
 
 // LUN is what a stack asks per I/O; see SAN.
 func (d *Damage) LUN(initiator string, t Target, number int) (LUN, error) {
 	if one, ok := d.SAN.(oneLUN); ok {
-		return one.LUN(initiator, t, number)
+		l, err := one.LUN(initiator, t, number)
+		if err == nil && d.hidden(l) {
+			return LUN{}, ErrNoLUN
+		}
+		return l, err
 	}
 	luns, err := d.LUNs(initiator, t)
 	if err != nil {
@@ -80,51 +95,5 @@ func (d *Damage) Open(image string) (disk.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return damagedImage{img, d, image}, nil
-}
-
-// damagedImage is an image as seen through damage.
-type damagedImage struct {
-	disk.Image
-	d  *Damage
-	id string
-}
-
-func (i damagedImage) broken(off int64, n int) bool {
-	for _, x := range i.d.bad[i.id] {
-		if off < x.end && off+int64(n) > x.off {
-			return true
-		}
-	}
-	return false
-}
-
-func (i damagedImage) ReadAt(b []byte, off int64) (int, error) {
-	i.d.mu.Lock()
-	defer i.d.mu.Unlock()
-	if i.broken(off, len(b)) {
-		return 0, syscall.EIO
-	}
-	n, err := i.Image.ReadAt(b, off)
-	for at, mask := range i.d.flip[i.id] {
-		if at >= off && at < off+int64(n) {
-			b[at-off] ^= mask
-		}
-	}
-	return n, err
-}
-
-func (i damagedImage) WriteAt(b []byte, off int64) (int, error) {
-	i.d.mu.Lock()
-	defer i.d.mu.Unlock()
-	if i.broken(off, len(b)) {
-		return 0, syscall.EIO
-	}
-	n, err := i.Image.WriteAt(b, off)
-	for at := range i.d.flip[i.id] {
-		if at >= off && at < off+int64(n) {
-			delete(i.d.flip[i.id], at)
-		}
-	}
-	return n, err
+	return d.Wrap(image, img), nil
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"cmp"
-	"fmt"
 	"reflect"
 	"slices"
 
@@ -123,15 +122,18 @@ func (s indexSet) move(kind string, old, next Object) {
 // key. Its cost depends on how many those are only. It panics when the index
 // is of another kind.
 func ListBy[T any, P ptr[T]](c *Client, ix Index, value string) []P {
-	k := infoOf(reflect.TypeFor[T]())
-	if indexers[ix].kind != k.kind {
-		panic(fmt.Sprintf("store: index %q is of kind %q, not %q", ix, indexers[ix].kind, k.kind))
-	}
+	k := kindOfIndex[T](ix)
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	var out []P
-	for ky := range c.s.indexes[ix][value] {
-		out = append(out, c.s.objects[k.kind][ky].DeepCopyObject().(P))
+	if v := c.s.cuts[c.actor]; v != nil {
+		for _, o := range v.known.listBy(ix, value) {
+			out = append(out, o.DeepCopyObject().(P))
+		}
+	} else {
+		for ky := range c.s.indexes[ix][value] {
+			out = append(out, c.s.objects[k.kind][ky].DeepCopyObject().(P))
+		}
 	}
 	slices.SortFunc(out, func(a, b P) int { return cmp.Compare(Key(a), Key(b)) })
 	return out

@@ -43,7 +43,7 @@ func (c *Client) GetLike(o Object) (Object, error) {
 	k := infoFor(o)
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	st, ok := c.s.objects[k.kind][Key(o)]
+	st, ok := c.s.objectsOf(c.actor)[k.kind][Key(o)]
 	if !ok {
 		return nil, apierrors.NewNotFound(k.resource, o.GetName())
 	}

@@ -126,16 +126,17 @@ type Store struct {
 	rv      uint64
 	seed    uint64
 	uids    map[string]int
-	objects map[string]map[string]Object // kind -> key -> object
+	objects view // kind -> key -> object
 	indexes indexSet
 	watches map[*Watch]struct{}
+	cuts    map[string]*cut // by actor
 	in      *fault.Interceptor
 }
 
 // New returns an empty store. Uids are a pure function of seed, kind, name and
 // occurrence. in may be nil.
 func New(seed uint64, in *fault.Interceptor) *Store {
-	return &Store{seed: seed, uids: map[string]int{}, objects: map[string]map[string]Object{}, indexes: indexSet{}, watches: map[*Watch]struct{}{}, in: in}
+	return &Store{seed: seed, uids: map[string]int{}, objects: view{}, indexes: indexSet{}, watches: map[*Watch]struct{}{}, cuts: map[string]*cut{}, in: in}
 }
 
 // Client is the store as one actor sees it: each of its calls passes the hop
@@ -169,24 +170,31 @@ func Because(ctx context.Context, reason string) context.Context {
 	return context.WithValue(ctx, reasonKey{}, reason)
 }
 
-func (c *Client) do(ctx context.Context, verb string, k kindInfo, ns, name string, op func() error) error {
+func (c *Client) do(ctx context.Context, verb string, k kindInfo, o Object, op func() error) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
 	if c.fenced.Load() {
 		return fault.ErrCrashed
 	}
-	call := fault.Call{Hop: ledger.Kube, Op: verb + " " + k.resource.Resource, Component: c.actor, Request: key(ns, name)}
+	call := fault.Call{Hop: ledger.Kube, Op: verb + " " + k.resource.Resource, Component: c.actor, Request: Key(o)}
 	if reason, ok := ctx.Value(reasonKey{}).(string); ok {
 		call.Request += " " + reason
 	}
-	switch k.kind {
-	case "PersistentVolume", "PersistentVolumeClaim":
-		call.Volume = key(ns, name)
-	case "VolumeSnapshot", "VolumeSnapshotContent":
-		call.Snapshot = key(ns, name)
-	case "Node", "CSINode":
-		call.Node = name
+	switch x := o.(type) {
+	case *corev1.PersistentVolume, *corev1.PersistentVolumeClaim:
+		call.Volume = Key(o)
+	case *snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent:
+		call.Snapshot = Key(o)
+	case *corev1.Node, *storagev1.CSINode:
+		call.Node = o.GetName()
+	case *corev1.Pod:
+		call.Node = x.Spec.NodeName
+	case *storagev1.VolumeAttachment:
+		call.Node = x.Spec.NodeName
+		if pv := x.Spec.Source.PersistentVolumeName; pv != nil {
+			call.Volume = *pv
+		}
 	}
 	return c.s.in.Do(ctx, call, func(context.Context) error {
 		if c.fenced.Load() { // crashed while a rule held the call
@@ -208,7 +216,7 @@ func Get[T any, P ptr[T]](c *Client, ns, name string) (P, error) {
 	k := infoOf(reflect.TypeFor[T]())
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	o, ok := c.s.objects[k.kind][key(ns, name)]
+	o, ok := c.s.objectsOf(c.actor)[k.kind][key(ns, name)]
 	if !ok {
 		return nil, apierrors.NewNotFound(k.resource, name)
 	}
@@ -221,7 +229,7 @@ func List[T any, P ptr[T]](c *Client, ns string) []P {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	var out []P
-	for _, o := range c.s.objects[k.kind] {
+	for _, o := range c.s.objectsOf(c.actor)[k.kind] {
 		if ns == "" || o.GetNamespace() == ns {
 			out = append(out, o.DeepCopyObject().(P))
 		}
@@ -234,7 +242,7 @@ func List[T any, P ptr[T]](c *Client, ns string) []P {
 // Errors: AlreadyExists, Invalid (no name, a namespace missing or out of place).
 func (c *Client) Create(ctx context.Context, o Object) error {
 	k := infoFor(o)
-	return c.do(ctx, "create", k, o.GetNamespace(), o.GetName(), func() error {
+	return c.do(ctx, "create", k, o, func() error {
 		s := c.s
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -307,7 +315,7 @@ func (c *Client) update(ctx context.Context, o Object, statusOnly bool) error {
 	if statusOnly {
 		verb = "update-status"
 	}
-	return c.do(ctx, verb, k, o.GetNamespace(), o.GetName(), func() error {
+	return c.do(ctx, verb, k, o, func() error {
 		s := c.s
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -373,7 +381,7 @@ func (c *Client) DeleteNow(ctx context.Context, o Object) error { return c.delet
 
 func (c *Client) delete(ctx context.Context, o Object, now bool) error {
 	k := infoFor(o)
-	return c.do(ctx, "delete", k, o.GetNamespace(), o.GetName(), func() error {
+	return c.do(ctx, "delete", k, o, func() error {
 		s := c.s
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -512,22 +520,46 @@ func (c *Client) Watch(ctx context.Context, kind ...string) <-chan Event {
 
 func (c *Client) watch(ctx context.Context, kind []string) <-chan Event {
 	s := c.s
-	s.mu.Lock()
-	w := s.listen(kind)
-	for _, kn := range slices.Sorted(mapKeys(s.objects)) {
-		if len(w.kinds) > 0 && !w.kinds[kn] {
-			continue
-		}
-		for _, ky := range slices.Sorted(mapKeys(s.objects[kn])) {
-			w.push(Added, kn, s.objects[kn][ky])
+	var w *Watch
+	join := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		w = s.listen(kind)
+		for _, kn := range slices.Sorted(mapKeys(s.objects)) {
+			if len(w.kinds) > 0 && !w.kinds[kn] {
+				continue
+			}
+			for _, ky := range slices.Sorted(mapKeys(s.objects[kn])) {
+				w.push(Added, kn, s.objects[kn][ky])
+			}
 		}
 	}
-	s.mu.Unlock()
+	// One that is cut off has nothing to list before that ends.
+	apart := s.reach(c.actor)
+	if apart == nil {
+		join()
+	}
 	out := make(chan Event)
 	go func() {
 		defer close(out)
+		if apart != nil {
+			select {
+			case <-apart:
+			case <-ctx.Done():
+				return
+			}
+			join()
+		}
 		defer s.unlisten(w)
 		for {
+			if away := s.reach(c.actor); away != nil {
+				select {
+				case <-away:
+				case <-ctx.Done():
+					return
+				}
+				continue
+			}
 			w.mu.Lock()
 			q := w.q
 			w.q = nil

@@ -119,6 +119,8 @@ type Manager struct {
 
 	// mu may be taken with the lock of a task held, never the other way round.
 	mu       sync.Mutex
+	life     context.Context // until the service is restarted; see Restart
+	endLife  context.CancelCauseFunc
 	last     int64
 	live     map[string]*object // in the inventory
 	finished []*object          // of those, in the order of their end
@@ -160,6 +162,7 @@ func New(svc *simulator.Service, cfg Config) (*Manager, error) {
 		m.latency[op] = d
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.life, m.endLife = context.WithCancelCause(m.ctx)
 	m.install()
 	return m, nil
 }

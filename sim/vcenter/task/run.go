@@ -115,25 +115,34 @@ func (m *Manager) outcome(ctx context.Context, t *object) (result vim.AnyType, e
 			result, err = nil, &Error{&vim.LocalizedMethodFault{Fault: &vim.SystemError{Reason: fmt.Sprint(p)}, LocalizedMessage: textSystemError + fmt.Sprint(p)}}
 		}
 	}()
+	waiting, release := m.begin(ctx)
+	defer release()
 	if t.job.Before != nil {
-		if err := t.job.Before(ctx); err != nil {
+		if err := t.job.Before(waiting); err != nil {
 			return nil, err
 		}
 	}
-	if err := m.stop(ctx, t); err != nil {
+	if err := m.stop(waiting, t); err != nil {
 		return nil, err
 	}
-	if err := m.delay(ctx, t); err != nil {
+	if err := m.delay(waiting, t); err != nil {
 		return nil, err
 	}
-	work := func(ctx context.Context) (vim.AnyType, error) { return t.job.Work(ctx, m.context(m.ctx)) }
+	work := func(waiting context.Context) (vim.AnyType, error) {
+		if err := waiting.Err(); err != nil {
+			return nil, context.Cause(waiting)
+		}
+		working, release := carry(ctx, waiting)
+		defer release()
+		return t.job.Work(working, m.context(m.ctx))
+	}
 	if m.cfg.OnTask == nil {
-		result, err := work(ctx)
+		result, err := work(waiting)
 		return result, fatal(err)
 	}
 	var refused error
 	done := false
-	err = m.cfg.OnTask(ctx, t.job.Call, func(ctx context.Context) error {
+	err = m.cfg.OnTask(waiting, t.job.Call, func(ctx context.Context) error {
 		result, refused = work(ctx)
 		done = true
 		var r *Refused

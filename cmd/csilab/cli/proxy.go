@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/hop"
+	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/transport"
+)
+
+type proxyFlags struct {
+	listen, driver, component, node, ledger string
+	quiet                                   bool
+}
+
+func newProxy(s Streams) *cobra.Command {
+	var f proxyFlags
+	cmd := &cobra.Command{
+		Use:   "proxy --listen SOCKET --driver SOCKET",
+		Short: "Stand between a driver and its callers, and write down what they say",
+		Long: `Listens on a unix socket and passes each call on to a driver's, ours or any other,
+until SIGINT or SIGTERM. Calls of CSI and of plugin registration are written to the
+ledger, one line of JSON each, and can be faulted; what csilab does not know (services,
+fields, metadata, streams) goes through as it is. Secrets are not written.
+
+Exit codes: 0 after a signal, 2 usage, 3 the socket or the ledger can't be.`,
+		Example: `  my-driver --endpoint unix:///tmp/driver.sock &
+  csilab proxy --listen /tmp/csi.sock --driver /tmp/driver.sock --ledger calls.jsonl`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runProxy(cmd.Context(), s, f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.listen, "listen", "", "unix socket for callers; one that a dead process left is replaced")
+	fl.StringVar(&f.driver, "driver", "", "unix socket of the driver, which may come later")
+	fl.StringVar(&f.component, "component", "co", "who calls, as the ledger says it")
+	fl.StringVar(&f.node, "node", "", "node that the driver serves, as the ledger says it")
+	fl.StringVar(&f.ledger, "ledger", "", "file for the ledger (default: standard output)")
+	fl.BoolVarP(&f.quiet, "quiet", "q", false, "write no ledger")
+	return cmd
+}
+
+// socketOf checks the path of a unix socket.
+func socketOf(flag, path string) error {
+	switch {
+	case path == "":
+		return exitf(ExitUsage, "%s is required: the path of a unix socket", flag)
+	case len(path) > 100:
+		return exitf(ExitUsage, "%s %q: has %d bytes, allowed are up to 100 for a unix socket", flag, path, len(path))
+	}
+	return nil
+}
+
+func runProxy(ctx context.Context, s Streams, f proxyFlags) error {
+	if err := errors.Join(socketOf("--listen", f.listen), socketOf("--driver", f.driver)); err != nil {
+		return &exitError{ExitUsage, err}
+	}
+	if f.listen == f.driver {
+		return exitf(ExitUsage, "--listen and --driver are both %q: a proxy needs a socket of its own", f.listen)
+	}
+	if fi, err := os.Stat(filepath.Dir(f.listen)); err != nil || !fi.IsDir() {
+		return exitf(ExitUsage, "--listen %q: its directory is not there", f.listen)
+	}
+	out := s.Out
+	if f.ledger != "" {
+		file, err := os.OpenFile(f.ledger, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+		if err != nil {
+			return exitf(codeOfFile(err), "--ledger %q: %w", f.ledger, err)
+		}
+		defer file.Close()
+		out = file
+	}
+	l := &ledger.Ledger{}
+	if !f.quiet {
+		lines := make(chan ledger.Entry, 256)
+		l.Subscribe(func(e ledger.Entry) { lines <- e })
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			enc := json.NewEncoder(out)
+			for e := range lines {
+				if err := enc.Encode(e); err != nil {
+					fmt.Fprintln(s.Err, "csilab: ledger:", err)
+				}
+			}
+		}()
+		defer func() { close(lines); <-done }()
+	}
+	in := &fault.Interceptor{Ledger: l, Plan: &fault.Plan{Seed: 1}, Classify: hop.CodeOf}
+	p, err := hop.NewProxy(hop.ProxyConfig{Network: transport.Wall{}, Listen: f.listen, Driver: f.driver, Component: f.component, Node: f.node, In: in})
+	if err != nil {
+		return exitf(ExitEnvironment, "%w", err)
+	}
+	fmt.Fprintf(s.Err, "csilab: %s passes on to %s\n", f.listen, f.driver)
+	select {
+	case <-ctx.Done():
+	case <-p.Done():
+	}
+	in.Close()
+	if err := p.Close(); err != nil {
+		return exitf(ExitUnknown, "%w", err)
+	}
+	return nil
+}
