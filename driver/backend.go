@@ -32,7 +32,7 @@ func (d *Driver) controllerBackend(ctx context.Context, registry prometheus.Regi
 	}
 	switch d.cfg.Backend {
 	case HPE:
-		b, err = hpe.New(hpe.Options{Config: *d.cfg.HPE, Dial: d.cfg.Dial, Records: records, Log: d.log})
+		b, err = hpe.New(hpe.Options{Config: *d.cfg.HPE, Dial: d.cfg.Dial, Records: records, Forgetful: d.cfg.Records == nil && d.cfg.StateDir == "", Log: d.log})
 	default:
 		// What the backend has under way must be able to end after ctx has.
 		b, err = vsphere.NewSeveral(context.WithoutCancel(ctx), vsphere.Options{

@@ -22,22 +22,24 @@ var onArray = []string{sim.HPE}
 
 func init() {
 	register(Scenario{
-		Name:      "lun-reused",
-		Text:      "an administrator takes a volume from a node that uses it, and its LUN number goes to the next volume while the node still has the old paths; the next volume is staged on paths of its own, and no byte of one gets into the other",
-		Labels:    []string{"K35", "incident", "attach", "stage", "lun"},
-		Incidents: []string{"K35 kubernetes/kubernetes#59946", "K35 kubernetes/kubernetes#90982"},
-		Backends:  onArray,
-		Flow:      lunReused,
-		Mutation:  "a NodeStageVolume that takes what it finds for the volume",
-		Mutate:    func(l *sim.Lab) { l.Inject(stageLies) },
+		Name:   "lun-reused",
+		Text:   "an administrator takes a volume from a node that uses it, and its LUN number goes to the next volume while the node still has the old paths; the next volume is staged on paths of its own, and no byte of one gets into the other",
+		Labels: []string{"K35", "incident", "attach", "stage", "lun"},
+		Incidents: []string{"K35 kubernetes/kubernetes#59946", "K35 kubernetes/kubernetes#90982",
+			"H06 hpe-storage/csi-driver release notes v2.1.1 (CON-2445, CON-2446); hpe-storage/common-host-libs#168"},
+		Backends: onArray,
+		Flow:     lunReused,
+		Mutation: "a NodeStageVolume that takes what it finds for the volume",
+		Mutate:   func(l *sim.Lab) { l.Inject(stageLies) },
 	})
 	register(Scenario{
-		Name:     "array-busy",
-		Text:     "the array is too busy to export (503, code 270): some times the storage provider gets through, when it lasts the attacher does; each volume is exported once",
-		Labels:   []string{"attach", "fault", "busy"},
-		Backends: onArray,
-		Flow:     arrayBusy,
-		Mutation: "a ControllerPublishVolume that answers OK and exports nothing",
+		Name:      "array-busy",
+		Text:      "the array is too busy to export (503, code 270): some times the storage provider gets through, when it lasts the attacher does; each volume is exported once",
+		Labels:    []string{"attach", "fault", "busy"},
+		Incidents: []string{"H19 hpe-storage/csi-driver release notes v3.2.0 (CON-4609, CON-4471)"},
+		Backends:  onArray,
+		Flow:      arrayBusy,
+		Mutation:  "a ControllerPublishVolume that answers OK and exports nothing",
 		Mutate: func(l *sim.Lab) {
 			l.Inject(fault.Rule{Name: "attach lies", Hop: ledger.CSI, Op: "ControllerPublishVolume", Do: fault.Skip()})
 		},
@@ -173,6 +175,17 @@ func arrayBusy(ctx context.Context, l *sim.Lab) error {
 		},
 		func() error { return l.HasEvent(ctx, app, "FailedAttachVolume", "busy") },
 		func() error { return noteEvent(l, "while the array is busy", app, "FailedAttachVolume") },
+		func() error {
+			for _, e := range l.Ledger.Entries(ledger.OnHop(ledger.CSI, "ControllerPublishVolume"), ledger.About(l.VolumeID("long"))) {
+				if e.Outcome != ledger.Pending && e.Code != "Unavailable" {
+					return fmt.Errorf("%v: must be Unavailable: %w", e, errUnexpected)
+				}
+			}
+			if n := l.Starts("csp") + l.Starts("driver-controller"); n != 2 {
+				return fmt.Errorf("provider and driver were started %d times: %w", n, errUnexpected)
+			}
+			return nil
+		},
 		func() error { l.Disarm(rule); return nil },
 		func() error { _, err := l.Running(ctx, "waits"); return err },
 		func() error { return l.Write(ctx, "waits", "/long/a", "at last") },

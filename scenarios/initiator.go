@@ -18,14 +18,15 @@ import (
 
 func init() {
 	register(Scenario{
-		Name:     "duplicate-initiator",
-		Text:     "two nodes have the same initiator name, as cloned machines do: the second is refused with the name of the first, and taken once the first is gone",
-		Labels:   []string{"registration", "attach"},
-		Backends: onArray,
-		Options:  func(o *sim.Options) { o.SameInitiator = true },
-		NotReady: true,
-		Flow:     duplicateInitiator,
-		Mutation: "a registration that lets the second node in",
+		Name:      "duplicate-initiator",
+		Text:      "two nodes have the same initiator name, as cloned machines do: the second is refused with the name of the first, and taken once the first is gone",
+		Labels:    []string{"registration", "attach"},
+		Incidents: []string{"H14 hpe-storage/csi-driver#502 (CON-2683)"},
+		Backends:  onArray,
+		Options:   func(o *sim.Options) { o.SameInitiator = true },
+		NotReady:  true,
+		Flow:      duplicateInitiator,
+		Mutation:  "a registration that lets the second node in",
 		Mutate: func(l *sim.Lab) {
 			l.Inject(fault.Rule{Name: "no node is known", Hop: ledger.Kube, Op: "create hpenodeinfos", Do: fault.Skip()})
 			l.Inject(fault.Rule{Name: "no host is known", Hop: ledger.CSP, Op: "POST /hosts", Do: fault.Skip(), MayNotFire: true})

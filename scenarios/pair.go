@@ -16,13 +16,14 @@ import (
 
 func init() {
 	register(Scenario{
-		Name:     "peer-persistence",
-		Text:     "a volume is on two arrays at once; the primary is lost while a pod writes, and comes back: the pod goes on over the other array, what is asked of the lost one waits with an event, and at the end both are as they were, then empty",
-		Labels:   []string{"attach", "stage", "failover", "replication"},
-		Backends: onArray,
-		Options:  func(o *sim.Options) { o.Arrays = 2 },
-		Flow:     peerPersistence,
-		Mutation: "a ControllerUnpublishVolume that answers OK and leaves the exports",
+		Name:      "peer-persistence",
+		Text:      "a volume is on two arrays at once; the primary is lost while a pod writes, and comes back: the pod goes on over the other array, what is asked of the lost one waits with an event, and at the end both are as they were, then empty",
+		Labels:    []string{"attach", "stage", "failover", "replication"},
+		Incidents: []string{"H28 hpe-storage/scod B10000 (limits of Classic Peer Persistence)"},
+		Backends:  onArray,
+		Options:   func(o *sim.Options) { o.Arrays = 2 },
+		Flow:      peerPersistence,
+		Mutation:  "a ControllerUnpublishVolume that answers OK and leaves the exports",
 		Mutate: func(l *sim.Lab) {
 			l.Inject(fault.Rule{Name: "detach lies", Hop: ledger.CSI, Op: "ControllerUnpublishVolume", Do: fault.Skip()})
 		},
@@ -31,13 +32,14 @@ func init() {
 
 func init() {
 	register(Scenario{
-		Name:     "active-peer-persistence",
-		Text:     "two arrays take I/O at once; while the first is lost a pod goes on, and one that starts only now gets its volume from the other array; what would change the lost one waits until it is back",
-		Labels:   []string{"attach", "stage", "failover", "replication"},
-		Backends: onArray,
-		Options:  func(o *sim.Options) { o.Arrays = 2 },
-		Flow:     activePeerPersistence,
-		Mutation: "a ControllerUnpublishVolume that answers OK and leaves the exports",
+		Name:      "active-peer-persistence",
+		Incidents: []string{"H28 hpe-storage/csi-driver#565 (CON-4193)"},
+		Text:      "two arrays take I/O at once; while the first is lost a pod goes on, and one that starts only now gets its volume from the other array; what would change the lost one waits until it is back",
+		Labels:    []string{"attach", "stage", "failover", "replication"},
+		Backends:  onArray,
+		Options:   func(o *sim.Options) { o.Arrays = 2 },
+		Flow:      activePeerPersistence,
+		Mutation:  "a ControllerUnpublishVolume that answers OK and leaves the exports",
 		Mutate: func(l *sim.Lab) {
 			l.Inject(fault.Rule{Name: "detach lies", Hop: ledger.CSI, Op: "ControllerUnpublishVolume", Do: fault.Skip()})
 		},
@@ -107,28 +109,43 @@ func down(s *san.SAN, node string, a *san.Array, yes bool) error {
 	return nil
 }
 
+// onBoth requires that two arrays export a claim's volume to a node, under the
+// serial number that it had before.
+func onBoth(l *sim.Lab, pvc, node string, serial *string) error {
+	on := map[string]bool{}
+	for _, x := range l.LUNs(node) {
+		if x.VolumeID == l.VolumeID(pvc) {
+			on[x.Array] = true
+		}
+	}
+	if len(on) != 2 {
+		return fmt.Errorf("%s has the volume from %d arrays: %w", node, len(on), errUnexpected)
+	}
+	_, v, err := l.ArrayVolume(pvc)
+	if err == nil && *serial != "" && v.WWN != *serial {
+		err = fmt.Errorf("the volume is %s, it was %s: %w", v.WWN, *serial, errUnexpected)
+	}
+	*serial = v.WWN
+	return err
+}
+
 func peerPersistence(ctx context.Context, l *sim.Lab) error {
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "replicated"}, Provisioner: l.DriverName(),
 		Parameters: l.Parameters(map[string]string{"csi.storage.k8s.io/fstype": "ext4", "replicationDevices": "pair", "oneRcgPerPvc": "true"})}
 	c, late := claim("data", "replicated", "256Mi"), claim("late", "fast", "256Mi")
+	other := claim("other", "replicated", "256Mi")
+	waits := pod("waits", l.OtherNode(l.Nodes()[0]), other)
+	serial := ""
 	a := l.Nodes()[0]
 	san := l.SAN()
 	one, two := san.Arrays()[0], san.Arrays()[1]
 	return steps(
-		func() error { return l.Create(ctx, class, c) },
+		func() error { return l.Create(ctx, class, c, other) },
 		func() error { _, err := l.Bound(ctx, "data"); return err },
+		func() error { _, err := l.Bound(ctx, "other"); return err },
 		func() error { return l.Create(ctx, pod("app", a, c)) },
 		func() error { _, err := l.Running(ctx, "app"); return err },
-		func() error {
-			on := map[string]bool{}
-			for _, x := range l.LUNs(a) {
-				on[x.Array] = true
-			}
-			if len(on) != 2 {
-				return fmt.Errorf("%s has the volume from %d arrays: %w", a, len(on), errUnexpected)
-			}
-			return nil
-		},
+		func() error { return onBoth(l, "data", a, &serial) },
 		func() error { return l.Write(ctx, "app", "/data/a", "with both arrays") },
 		func() error { return l.Check(ctx) },
 
@@ -138,6 +155,17 @@ func peerPersistence(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Create(ctx, late) },
 		func() error { return l.HasEvent(ctx, late, "ProvisioningFailed", "") },
 		func() error { return noteEvent(l, "while the first array is lost", late, "ProvisioningFailed") },
+		// Classic Peer Persistence keeps the data path only: a publish waits, and no
+		// half of it is done.
+		func() error { return l.Create(ctx, waits) },
+		func() error { return notAttached(ctx, l, "other", waits, "") },
+		func() error { return noteEvent(l, "while the first array is lost", waits, "FailedAttachVolume") },
+		func() error {
+			if xs := l.LUNs(waits.Spec.NodeName); len(xs) > 0 {
+				return fmt.Errorf("%s has %v: %w", waits.Spec.NodeName, xs, errUnexpected)
+			}
+			return nil
+		},
 
 		func() error { return san.ArrayDown(one.Name(), false) },
 		func() error { return l.Expect(ctx, "app", "/data/b", "over the second alone") },
@@ -148,7 +176,12 @@ func peerPersistence(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Write(ctx, "app", "/data/c", "with both again") },
 		func() error { return l.Expect(ctx, "app", "/data/b", "over the second alone") },
 		func() error { _, err := l.Bound(ctx, "late"); return err },
+		func() error { return onBoth(l, "data", a, &serial) },
+		func() error { _, err := l.Running(ctx, "waits"); return err },
+		func() error { return l.Write(ctx, "waits", "/other/a", "after the outage") },
 		func() error { return l.Check(ctx) },
+		func() error { return l.DeletePod(ctx, "waits") },
+		func() error { return l.DeletePVC(ctx, "other") },
 		// The other node too has it from both.
 		func() error { return l.DeletePod(ctx, "app") },
 		func() error { return l.Create(ctx, pod("app", l.OtherNode(a), c)) },

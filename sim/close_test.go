@@ -83,6 +83,12 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 		{"unknown host", context.Background(), func(root string) sim.Options {
 			return sim.Options{Host: "vmware", StateRoot: root}
 		}, `Options.Host is "vmware"`, nil},
+		{"a name that no node can have", context.Background(), func(root string) sim.Options {
+			return sim.Options{Backend: sim.HPE, NodePrefix: "Node_", Host: "memory", StateRoot: root}
+		}, `Options.NodePrefix is "Node_"`, nil},
+		{"hosts of no array", context.Background(), func(root string) sim.Options {
+			return sim.Options{KeepHosts: true, Host: "memory", StateRoot: root}
+		}, "Options.KeepHosts is true", nil},
 		{"a file in place of the state directory", context.Background(), func(root string) sim.Options {
 			file := filepath.Join(root, "occupied")
 			if err := os.WriteFile(file, nil, 0o600); err != nil {

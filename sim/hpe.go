@@ -76,7 +76,7 @@ func (b *hpe) start(ctx context.Context) error {
 	}
 	b.cspAddr = b.first.Addr().String()
 	for i := range l.opts.Nodes {
-		name := fmt.Sprintf("node-%d", i+1)
+		name := fmt.Sprintf("%s%d", l.opts.NodePrefix, i+1)
 		uuid := host.UUIDOf(fmt.Sprintf("%d|machine|%s", l.opts.Seed, name))
 		m := machine{name: name, uuid: uuid, bios: uuid, adapters: b.adapters(i)}
 		if z := l.opts.Zones; len(z) > 0 {
@@ -121,7 +121,12 @@ func (b *hpe) spawnProvider() (*incarnation, error) {
 			return nil, err
 		}
 	}
-	cfg := csp.Config{Listener: ln, Dial: l.net, In: l.in, Component: "driver-controller", Seed: l.opts.Seed, Log: l.log.With("component", "csp")}
+	cfg := csp.Config{Listener: ln, KeepHosts: l.opts.KeepHosts, Dial: l.net, In: l.in, Component: "driver-controller", Seed: l.opts.Seed, Log: l.log.With("component", "csp")}
+	k := cluster{l.store.Client("csp")}
+	cfg.NodeOf = func(ctx context.Context, uuid string) (csp.Node, bool) {
+		n, err := k.NodeInfo(ctx, uuid)
+		return csp.Node{Name: n.Name, UUID: n.UUID, IQNs: n.IQNs, WWPNs: n.WWPNs, NQNs: n.NQNs}, err == nil
+	}
 	if l.opts.Timers == "fast" {
 		cfg.BatchWindow = 100 * time.Millisecond
 		cfg.Backoff = []time.Duration{10 * time.Millisecond, 30 * time.Millisecond, 70 * time.Millisecond, 150 * time.Millisecond}
@@ -376,7 +381,7 @@ func (b *hpe) leaks() (out []string) {
 		}
 		a.Look(func(core *array.Array) {
 			for _, h := range core.Hosts() {
-				if !began[h.Name] && len(core.VLUNsTo(h.Name)) == 0 {
+				if !began[h.Name] && len(core.VLUNsTo(h.Name)) == 0 && !b.l.opts.KeepHosts {
 					out = append(out, fmt.Sprintf("%s: host %s has no export", a.Name(), h.Name))
 				}
 			}

@@ -149,3 +149,14 @@ func (l *Lab) NotReady(ctx context.Context, name string) error {
 		}), nil
 	}, "Node")
 }
+
+// SizeOnBackend is the size of a claim's volume there now, in bytes.
+func (l *Lab) SizeOnBackend(pvc string) (int64, error) {
+	id := l.VolumeID(pvc)
+	for _, v := range l.backend.volumes() {
+		if v.id == id {
+			return v.bytes, nil
+		}
+	}
+	return 0, fmt.Errorf("the backend has no volume %q", id)
+}

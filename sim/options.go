@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/csilab/csilab/sim/host"
 )
 
@@ -35,6 +37,12 @@ type Options struct {
 	// SameInitiator gives all nodes the initiator name of the first: a mistake
 	// that machines have that were cloned.
 	SameInitiator bool
+	// KeepHosts lets the storage provider leave a node's host on the array when
+	// its last export is gone, as with upstream's DISABLE_HOST_DELETION.
+	KeepHosts bool
+	// NodePrefix is what the names of an array's nodes begin with, before their
+	// number; "" means "node-".
+	NodePrefix string
 	// Seed of all ids and draws; 0 means 1.
 	Seed uint64
 	// Nodes is how many there are; 0 means 2. They are named node-1, node-2, …
@@ -113,6 +121,9 @@ func (o Options) WithDefaults() Options {
 	if o.Seed == 0 {
 		o.Seed = 1
 	}
+	if o.NodePrefix == "" {
+		o.NodePrefix = "node-"
+	}
 	if len(o.VCenters) > 0 {
 		o.Nodes, o.Zones, o.FreeSlots = 0, nil, 0
 		for _, v := range o.VCenters {
@@ -155,6 +166,12 @@ func (o Options) validate() error {
 		return fmt.Errorf("Options.Protocol is %q: backend %s has none", o.Protocol, o.Backend)
 	case o.Arrays < 0 || o.Arrays > 4 || o.Arrays > 0 && o.Backend != HPE:
 		return fmt.Errorf("Options.Arrays is %d, allowed are 0 to 4 with backend hpe", o.Arrays)
+	case o.KeepHosts && o.Backend != HPE:
+		return fmt.Errorf("Options.KeepHosts is true, allowed with backend hpe")
+	case o.NodePrefix != "node-" && o.Backend != HPE:
+		return fmt.Errorf("Options.NodePrefix is %q, allowed with backend hpe; a vCenter's VMs have their names in Options.VCenters", o.NodePrefix)
+	case len(validation.IsDNS1123Label(o.NodePrefix+"1")) > 0:
+		return fmt.Errorf("Options.NodePrefix is %q, allowed is what begins the name of a Kubernetes node: %s", o.NodePrefix, validation.IsDNS1123Label(o.NodePrefix + "1")[0])
 	case o.Backend != VSphere && len(o.VCenters) > 0:
 		return fmt.Errorf("Options.VCenters: backend %s has none", o.Backend)
 	case o.Nodes < 1 && len(o.VCenters) == 0:

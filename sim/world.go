@@ -38,7 +38,7 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 			continue
 		}
 		size := c.Status.Capacity[corev1.ResourceStorage]
-		w.Claims = append(w.Claims, invariant.Claim{Key: store.Key(c), PV: c.Spec.VolumeName, Bytes: size.Value(), Growing: growing(c)})
+		w.Claims = append(w.Claims, invariant.Claim{Key: store.Key(c), PV: c.Spec.VolumeName, Bytes: size.Value(), Asked: c.Spec.Resources.Requests.Storage().Value(), Growing: growing(c)})
 	}
 	for _, c := range store.List[snapshotv1.VolumeSnapshotContent](l.user, "") {
 		if c.Status != nil && c.Status.SnapshotHandle != nil {

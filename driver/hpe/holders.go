@@ -78,6 +78,33 @@ func (b *Backend) remember(ctx context.Context, r controller.Attach, uuid string
 	}, nil
 }
 
+// alone makes sure that nobody has a volume for one node that the provider says
+// is published, and no record says for whom. Either the record was lost, and it
+// is the node that asks; or an export was left by hand, or by an unpublish that
+// looked for it under another name (hpe-storage/csi-driver#518). To tell, the
+// node's own exports are ended: nothing uses them, for an orchestrator that asks
+// has had no answer yet. What is published then is another's.
+func (b *Backend) alone(ctx context.Context, s *csp.Session, r controller.Attach, uuid string) error {
+	if r.Access.Shared || b.forgetful {
+		return nil
+	}
+	rec, err := b.nodesOf(ctx, r.Volume)
+	if err != nil || len(rec.Params) > 0 {
+		return err
+	}
+	if err := s.Unpublish(ctx, r.Volume, uuid); err != nil {
+		return fail(ctx, err, nil, "unpublishing volume %s from node %s", r.Volume, uuid)
+	}
+	v, err := s.Volume(ctx, r.Volume)
+	if err != nil {
+		return fail(ctx, err, nil, "volume %s", r.Volume)
+	}
+	if v.Published {
+		return controller.Errorf(controller.InUse, "volume %s is published, and not for a node that this driver knows of: it is for one node at a time, so the export that is left at the storage system must end before", r.Volume)
+	}
+	return nil
+}
+
 func (b *Backend) put(ctx context.Context, rec record.Record, volume string) error {
 	if err := b.records.Put(ctx, rec); err != nil {
 		if ctx.Err() != nil {

@@ -65,6 +65,9 @@ type Options struct {
 	Transport http.RoundTripper
 	// Records keeps which nodes have a volume; required.
 	Records record.Store
+	// Forgetful says that Records ends with the process: that it knows no node of
+	// a volume then doesn't tell that none has it.
+	Forgetful bool
 	// Now is the time of records; nil is time.Now.
 	Now func() time.Time
 	Log *slog.Logger // nil discards
@@ -74,6 +77,7 @@ type Options struct {
 type Backend struct {
 	cfg       Config
 	records   record.Store
+	forgetful bool
 	log       *slog.Logger
 	now       func() time.Time
 	providers *providers
@@ -107,7 +111,7 @@ func New(opt Options) (*Backend, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	b := &Backend{cfg: opt.Config, records: opt.Records, log: opt.Log, now: opt.Now, close: func() {}}
+	b := &Backend{cfg: opt.Config, records: opt.Records, forgetful: opt.Forgetful, log: opt.Log, now: opt.Now, close: func() {}}
 	rt := opt.Transport
 	if rt == nil {
 		t := csp.Transport(opt.Dial)

@@ -108,8 +108,9 @@ func TestLife(t *testing.T) {
 	if got := r.bodies[0]; got != `{"host_uuid":"u-1"}` {
 		t.Errorf("unpublish %s", got)
 	}
-	step(err, "PUT /volumes/pvc-1/actions/unpublish")
-	// A volume that passes for unpublished is unpublished all the same.
+	step(err, "PUT /volumes/pvc-1/actions/unpublish", "GET /volumes/pvc-1")
+	// A volume that passes for unpublished is unpublished all the same, and what
+	// is left then is nobody's that is known.
 	_, err = r.ControllerUnpublishVolume(ctx, unpublish)
 	step(err, "PUT /volumes/pvc-1/actions/unpublish")
 	if err := del(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "snapshot-1") {

@@ -30,8 +30,10 @@ const (
 	paramCHAPNamespace  = "chapSecretNamespace"
 	paramVirtualDomain  = "virtualDomain"
 	paramTargetScope    = "targetScope"
-	paramCloneOf        = "cloneOf"
-	paramVirtualCopyOf  = "virtualCopyOf"
+	// "active": Active Peer Persistence (CON-4439, CON-4448).
+	paramReplicationPolicy = "replicationPolicy"
+	paramCloneOf           = "cloneOf"
+	paramVirtualCopyOf     = "virtualCopyOf"
 
 	// annotations of claims begin so.
 	annotation = "csi.hpe.com/"
@@ -82,6 +84,13 @@ func checkParameters(p map[string]string, access controller.Access) error {
 	}
 	if v := p[paramFSType]; v != "" && !slices.Contains(FSTypes, strings.ToLower(v)) {
 		return bad(paramFSType, strings.Join(FSTypes, ", "))
+	}
+	// What a provider that doesn't know the word would silently take for another.
+	if v := p[paramTargetScope]; v != "" && v != "group" && v != "volume" {
+		return bad(paramTargetScope, "group, volume")
+	}
+	if v := p[paramReplicationPolicy]; v != "" && v != "active" {
+		return bad(paramReplicationPolicy, "active, or nothing for Classic Peer Persistence")
 	}
 	for _, one := range [][2]string{{paramCloneOf, "importVolAsClone"}, {"importVolumeName", "importVolAsClone"}, {"importVolumeName", paramCloneOf},
 		{paramCloneOf, paramVirtualCopyOf}, {"remoteCopyGroup", "oneRcgPerPvc"}} {
@@ -145,6 +154,11 @@ func (b *Backend) parameters(ctx context.Context, r controller.CreateVolume) (ma
 			if v, ok := c.Annotations[annotation+k]; ok {
 				p[k] = v
 			}
+		}
+	}
+	for _, k := range []string{paramAccessProtocol, paramTargetScope, paramReplicationPolicy} {
+		if v, ok := p[k]; ok {
+			p[k] = strings.ToLower(v)
 		}
 	}
 	// Before others are asked.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -48,7 +49,8 @@ func (b *Backend) Attach(ctx context.Context, r controller.Attach) (map[string]s
 	}
 	// A caller may have lost the context, as one of a static volume has none.
 	own := func(key string) string { x, _ := v.Config[key].(string); return x }
-	protocol := cmp.Or(r.Context[paramAccessProtocol], own("access_protocol"), iscsi)
+	// Volumes of earlier drivers spell it as their class did (CON-4431).
+	protocol := strings.ToLower(cmp.Or(r.Context[paramAccessProtocol], own("access_protocol"), iscsi))
 	if !slices.Contains(protocols, protocol) {
 		return nil, controller.Errorf(controller.Invalid, "volume_context.accessProtocol is %q, allowed: %s", protocol, strings.Join(protocols, ", "))
 	}
@@ -64,6 +66,11 @@ func (b *Backend) Attach(ctx context.Context, r controller.Attach) (map[string]s
 		}
 	}
 	readOnly := r.ReadOnly || r.Access.ReadOnly
+	if v.Published {
+		if err := b.alone(ctx, s, r, node.UUID); err != nil {
+			return nil, err
+		}
+	}
 	undo, err := b.remember(ctx, r, node.UUID, readOnly)
 	if err != nil {
 		return nil, err
@@ -74,7 +81,9 @@ func (b *Backend) Attach(ctx context.Context, r controller.Attach) (map[string]s
 	}
 	p, err := s.Publish(ctx, r.Volume, node.UUID, protocol)
 	if err != nil {
-		undo(err)
+		if csp.StatusOf(err) == http.StatusNotFound {
+			undo(err) // anything else may have made some of the exports
+		}
 		return nil, fail(ctx, err, kinds{http.StatusNotFound: controller.NotFound}, "publishing volume %s for node %s", r.Volume, node.UUID)
 	}
 	return publishContext(v, p, protocol, readOnly, r)
@@ -207,7 +216,9 @@ func (b *Backend) chap(ctx context.Context, volume map[string]string) (user, pas
 
 // Detach implements controller.Backend. The provider is asked whatever it says
 // about the volume's being published: a volume that it takes for unpublished
-// may still be exported, and then the node would keep it.
+// may still be exported, and then the node would keep it. Nor is its success
+// taken for the end: one that looked for the node's exports under another name
+// than they have reports success and leaves them (hpe-storage/csi-driver#518).
 func (b *Backend) Detach(ctx context.Context, volume, node string) error {
 	s, err := b.session(ctx)
 	if err != nil {
@@ -217,15 +228,74 @@ func (b *Backend) Detach(ctx context.Context, volume, node string) error {
 	if err != nil {
 		return err
 	}
+	if len(uuids) == 0 {
+		return nil
+	}
 	for _, uuid := range uuids {
 		if err := s.Unpublish(ctx, volume, uuid); err != nil {
 			return fail(ctx, err, nil, "unpublishing volume %s from node %s", volume, uuid)
 		}
+	}
+	v, left, err := b.leaves(ctx, s, volume, uuids)
+	if err == nil && left && node != "" {
+		// Told who the node is, a provider knows its host by the initiators.
+		if err := b.introduce(ctx, s, v, node); err != nil {
+			b.log.WarnContext(ctx, "the provider can't be told of a node", "node", node, "err", err)
+		} else if err := s.Unpublish(ctx, volume, uuids[0]); err != nil {
+			return fail(ctx, err, nil, "unpublishing volume %s from node %s", volume, uuids[0])
+		}
+		_, left, err = b.leaves(ctx, s, volume, uuids)
+	}
+	switch {
+	case err != nil:
+		return err
+	case left:
+		return controller.Errorf(controller.Unavailable, "volume %s: the provider has unpublished it from node %s, and says that it is still published: an export is left at the storage system", volume, strings.Join(uuids, ", "))
+	}
+	for _, uuid := range uuids {
 		if err := b.forget(ctx, volume, uuid); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// leaves says whether a volume that this driver has published to a node is still
+// published after it was unpublished from it, and nobody else may have it.
+func (b *Backend) leaves(ctx context.Context, s *csp.Session, volume string, from []string) (v csp.Volume, left bool, err error) {
+	rec, err := b.nodesOf(ctx, volume)
+	if err != nil {
+		return v, false, err
+	}
+	had := false
+	for uuid := range rec.Params {
+		if !slices.Contains(from, uuid) {
+			return v, false, nil
+		}
+		had = true
+	}
+	if !had {
+		return v, false, nil // whose the export is isn't known here
+	}
+	v, err = s.Volume(ctx, volume)
+	switch {
+	case csp.StatusOf(err) == http.StatusNotFound:
+		return v, false, nil
+	case err != nil:
+		return v, false, fail(ctx, err, nil, "volume %s after it was unpublished", volume)
+	}
+	return v, v.Published && fmt.Sprint(v.Config["multi_initiator"]) != "true", nil
+}
+
+// introduce tells the provider of a node, as before a publish.
+func (b *Backend) introduce(ctx context.Context, s *csp.Session, v csp.Volume, id string) error {
+	n, err := b.node(ctx, id)
+	if err != nil {
+		return err
+	}
+	own := func(key string) string { x, _ := v.Config[key].(string); return x }
+	return s.PutHost(ctx, csp.Host{Name: n.Name, UUID: n.UUID, IQNs: n.IQNs, Networks: n.Networks, WWPNs: n.WWPNs, NQNs: n.NQNs,
+		Protocol: strings.ToLower(cmp.Or(own("access_protocol"), iscsi)), Domain: own("virtual_domain")})
 }
 
 // hostsOf returns the host uuids to unpublish from: the node's, or with none

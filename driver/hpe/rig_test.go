@@ -41,6 +41,8 @@ type system struct {
 	backend  *hpe.Backend
 	net      *transport.Memory
 	options  func(*hpe.Options) // of the next start
+	// restartProvider starts a provider that knows what is on the arrays, only.
+	restartProvider func(*testing.T)
 	// start replaces the backend by a new one, as a restart of the driver does.
 	start func()
 	// crash ends the call under way, and the driver with it.
@@ -88,7 +90,14 @@ func newSystem(t *testing.T, change ...func(*systemConfig)) *system {
 	if s.provider, err = csp.New(context.Background(), c.csp); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.provider.Close)
+	t.Cleanup(func() { s.provider.Close() })
+	s.restartProvider = func(t *testing.T) {
+		s.provider.Close()
+		c.csp.Listener = listen("csp:8080")
+		if s.provider, err = csp.New(context.Background(), c.csp); err != nil {
+			t.Fatal(err)
+		}
+	}
 	u, err := url.Parse(s.provider.URL())
 	if err != nil {
 		t.Fatal(err)

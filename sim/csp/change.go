@@ -146,10 +146,10 @@ func (s *Server) drop(c *call, x *item, force bool) error {
 			return err
 		}
 		all := func(string) bool { return true }
-		if err := s.unpublishPeer(c, pair, all); err != nil {
+		if err := s.unpublishPeer(c, pair, hostBody{}, all); err != nil {
 			return err
 		}
-		nodes, err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, all)
+		nodes, err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, hostBody{}, all)
 		if err != nil {
 			return err
 		}

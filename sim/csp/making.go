@@ -304,7 +304,7 @@ func (m maker) imported() (string, error) {
 	if r, ok := decodeRecord(vv.Comment); ok && r.ID != m.in.Name {
 		return "", wrong("import_volume_name", from, "it is volume "+clip(r.ID)+" already")
 	}
-	if _, err := m.unexport(m.c.ctx, m.c.on, m.c.array, vv.Name, func(string) bool { return true }); err != nil {
+	if _, err := m.unexport(m.c.ctx, m.c.on, m.c.array, vv.Name, hostBody{}, func(string) bool { return true }); err != nil {
 		return "", err
 	}
 	name, err := create(m.c.ctx, m.c.array, *m.r, func(name, comment string) error {

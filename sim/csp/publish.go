@@ -296,10 +296,11 @@ func (s *Server) unpublish(c *call) (reply, error) {
 		return reply{}, err
 	}
 	its := func(owner string) bool { return owner == uuid }
-	if err := s.unpublishPeer(c, pair, its); err != nil {
+	node := s.nodeOf(c, in.HostUUID)
+	if err := s.unpublishPeer(c, pair, node, its); err != nil {
 		return reply{}, err
 	}
-	if _, err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, its); err != nil {
+	if _, err := s.unexport(c.ctx, c.on, c.array, x.vv.Name, node, its); err != nil {
 		return reply{}, err
 	}
 	if pair != nil {
@@ -344,8 +345,8 @@ func (s *Server) reapAll(ctx context.Context, on *backend, a *wsapi.Client, uuid
 
 // unexport ends the exports of a virtual volume to the nodes that it is asked
 // about, and returns which nodes they were. What is gone already is as it should
-// be.
-func (s *Server) unexport(ctx context.Context, on *backend, a *wsapi.Client, volume string, to func(uuid string) bool) (nodes []string, err error) {
+// be. node is one of them of which more is known than its uuid, or zero.
+func (s *Server) unexport(ctx context.Context, on *backend, a *wsapi.Client, volume string, node hostBody, to func(uuid string) bool) (nodes []string, err error) {
 	doing := "ending exports of volume " + volume
 	all, err := a.VLUNsOf(ctx, volume)
 	if wsapi.NotFound(err) {
@@ -355,16 +356,9 @@ func (s *Server) unexport(ctx context.Context, on *backend, a *wsapi.Client, vol
 		return nil, failed(doing, err)
 	}
 	for _, v := range templates(all) {
-		uuid := on.hosts.ownerOf(v.Host)
-		if uuid == "" && v.Host != "" && !strings.HasPrefix(v.Host, "set:") {
-			h, err := a.Host(ctx, v.Host)
-			if err != nil && !wsapi.NotFound(err) {
-				return nodes, failed(doing, err)
-			}
-			if m, ok := markOf(h); ok {
-				uuid = m.UUID
-				on.hosts.own(v.Host, uuid)
-			}
+		uuid, err := s.ownerOf(ctx, on, a, v.Host, node)
+		if err != nil {
+			return nodes, failed(doing, err)
 		}
 		if !to(uuid) {
 			continue

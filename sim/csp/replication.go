@@ -304,11 +304,11 @@ func (s *Server) described(c *call, protocol, uuid string) (hostBody, error) {
 }
 
 // unpublishPeer ends exports of the peer to the nodes that it is asked about.
-func (s *Server) unpublishPeer(c *call, p *pairing, to func(uuid string) bool) error {
+func (s *Server) unpublishPeer(c *call, p *pairing, node hostBody, to func(uuid string) bool) error {
 	if p == nil {
 		return nil
 	}
-	_, err := s.unexport(c.ctx, p.on, p.array, p.remote, to)
+	_, err := s.unexport(c.ctx, p.on, p.array, p.remote, node, to)
 	if err != nil {
 		return peerFailed(p, err)
 	}

@@ -52,7 +52,10 @@ type Config struct {
 	// VolumeOf resolves the name of a PVC, as cloneOf and virtualCopyOf have it,
 	// to the id of its volume; nil, or false: the value is taken for an id.
 	VolumeOf func(ctx context.Context, namespace, claim string) (id string, ok bool)
-	Files    FileService
+	// NodeOf is what the cluster knows of the node with a uuid; nil, or false:
+	// nothing but what clients tell.
+	NodeOf func(ctx context.Context, uuid string) (Node, bool)
+	Files  FileService
 
 	// Dial reaches arrays; nil means this machine's network.
 	Dial wsapi.Dialer

@@ -166,8 +166,11 @@ func answer(name string, ran bool, status shim.Message, err error) shim.Message 
 	switch {
 	case err == nil:
 		return status
-	case ran && errors.As(err, &own):
+	case errors.As(err, &own):
 		status.Exit = own.Code
+		if !ran { // a rule says how it ends
+			status.Text = fmt.Sprintf("%s: %v\n", name, own.Err)
+		}
 		return status
 	case errors.Is(err, fault.ErrCrashed):
 		return shim.Message{Exit: 128 + int(syscall.SIGKILL)}

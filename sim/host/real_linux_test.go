@@ -281,6 +281,10 @@ func TestCommandsOfProcessesAreIntercepted(t *testing.T) {
 	if out, err := h.Exec().Command("blkid", "-p", dev).CombinedOutput(); err == nil {
 		t.Errorf("there is a filesystem after a mkfs that was refused: %s", out)
 	}
+	in.Plan.Arm(fault.Rule{Hop: ledger.Host, Op: "exec mkfs.ext4", Nth: 1, Do: fault.Error(exec.CodeExitError{Err: errors.New("exit status 4"), Code: 4})})
+	if out, err := run(); err == nil || !strings.Contains(out, "exit status 4") {
+		t.Errorf("mkfs that a rule ends with status 4: %s", out)
+	}
 	after := in.Plan.Arm(fault.Rule{Hop: ledger.Host, Op: "Mount", Phase: fault.After, Nth: 1, Do: fault.Error(syscall.EINTR)})
 	if out, err := run(); err == nil {
 		t.Errorf("mount whose answer a rule replaced went through: %s", out)

@@ -49,6 +49,20 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
+// A claim that has grown says what was asked for, also where the backend has
+// made more of it; one that says less than that is behind.
+func TestGrownToMoreThanAsked(t *testing.T) {
+	w := healthy()
+	w.Claims[0].Bytes, w.Claims[0].Asked = 63<<20+1, 63<<20+1
+	if v := invariant.Check(w, calls); len(v) != 0 {
+		t.Errorf("%v", v)
+	}
+	w.Claims[0].Bytes = 63 << 20
+	if v := invariant.Check(w, calls); len(v) != 1 || v[0].ID != "I9" {
+		t.Errorf("%v", v)
+	}
+}
+
 // Each invariant is broken in at least two ways, and nothing else is with it.
 func TestBroken(t *testing.T) {
 	broken := map[string]int{}

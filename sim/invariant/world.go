@@ -102,6 +102,7 @@ type PV struct {
 type Claim struct {
 	Key, PV string
 	Bytes   int64  // of status.capacity
+	Asked   int64  // of spec.resources.requests
 	Growing string `json:",omitempty"` // why the status may lag behind: the condition's name
 }
 

@@ -124,7 +124,7 @@ func (c *Client) Login(ctx context.Context) error {
 	}
 	key := c.take()
 	var fresh string
-	err := c.again(ctx, func() (err error) { fresh, err = c.login(ctx); return err })
+	err := c.again(ctx, worthwhile, func() (err error) { fresh, err = c.login(ctx); return err })
 	if err == nil && key != "" { // there is one already: one is enough
 		_, _ = c.send(ctx, http.MethodDelete, "/credentials/"+url.PathEscape(key), key, nil)
 	}
@@ -234,7 +234,7 @@ func (c *Client) send(ctx context.Context, method, path, key string, body []byte
 }
 
 // again calls f until it succeeds, fails for good, or all tries are used up.
-func (c *Client) again(ctx context.Context, f func() error) error {
+func (c *Client) again(ctx context.Context, worthwhile func(error) bool, f func() error) error {
 	for i := 0; ; i++ {
 		err := f()
 		if err == nil || i >= len(c.cfg.Backoff) || !worthwhile(err) || ctx.Err() != nil {
@@ -261,10 +261,21 @@ func worthwhile(err error) bool {
 	return errors.As(err, new(*Unreachable)) && !errors.Is(err, errTimeout)
 }
 
+// refusedForNow is worthwhile for a change that must not be made twice: a broken
+// connection is told to who calls, who looks what there is.
+func refusedForNow(err error) bool {
+	return worthwhile(err) && !errors.As(err, new(*Unreachable))
+}
+
 // do sends a request in a session and decodes the answer into out, which may be
 // nil. A broken connection leaves it open whether a change was made: who calls
 // reads an object that is there already as its own.
 func (c *Client) do(ctx context.Context, method, path string, in, out any) (location string, err error) {
+	return c.exchange(ctx, worthwhile, method, path, in, out)
+}
+
+// exchange is do with a word in which failures are worth another try.
+func (c *Client) exchange(ctx context.Context, worthwhile func(error) bool, method, path string, in, out any) (location string, err error) {
 	var body []byte
 	if in != nil {
 		if body, err = json.Marshal(in); err != nil {
@@ -278,7 +289,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) (loca
 	defer func() { c.leave(key) }()
 	relogged := false
 	var a answer
-	err = c.again(ctx, func() (err error) {
+	err = c.again(ctx, worthwhile, func() (err error) {
 		if key == "" {
 			if key, err = c.login(ctx); err != nil {
 				return err

@@ -82,7 +82,7 @@ const FirstPrimera = 40000128
 // It needs no session.
 func (c *Client) Build(ctx context.Context) (int, error) {
 	var out struct{ Build int }
-	err := c.again(ctx, func() error {
+	err := c.again(ctx, worthwhile, func() error {
 		a, err := c.send(ctx, http.MethodGet, "", "", nil)
 		if err != nil {
 			return err

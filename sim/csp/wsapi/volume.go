@@ -91,9 +91,11 @@ func (c *Client) ModifyVolume(ctx context.Context, name string, ch VolumeChange)
 	return err
 }
 
-// GrowVolume enlarges one by some MiB.
+// GrowVolume enlarges one by some MiB. What is more than asked for can't be taken
+// back, so it is never sent twice (CON-3329): an Unreachable leaves it open
+// whether it was done.
 func (c *Client) GrowVolume(ctx context.Context, name string, moreMiB int64) error {
-	_, err := c.do(ctx, http.MethodPut, "/volumes/"+seg(name), map[string]any{"action": 3, "sizeMiB": moreMiB}, nil)
+	_, err := c.exchange(ctx, refusedForNow, http.MethodPut, "/volumes/"+seg(name), map[string]any{"action": 3, "sizeMiB": moreMiB}, nil)
 	return err
 }
 
