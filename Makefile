@@ -52,7 +52,7 @@ soak: ## 15 min: 20 seeds of two virtual hours
 soak-short: ## 2 min: as many as fit
 	$(GO) run ./cmd/csilab soak --seeds 4 --duration 1h
 
-mutants-incidents: ## 2 min: each scenario of a public bug turns red under its mutation (docs/incidents.md)
+mutants-incidents: ## 3 min: each scenario of a public bug turns red under its mutation (docs/incidents.md)
 	CSILAB_MUTANTS=incident $(GO) test -count=1 -timeout 10m -run TestMutants ./scenarios
 
 fuzz: ## 5 min: each fuzz target for FUZZTIME
