@@ -108,6 +108,9 @@ func background(e ledger.Entry) bool {
 		case kind == "nodes" && strings.HasPrefix(verb, "update"):
 			return true // the status of nodes
 		}
+	case ledger.Host:
+		// What a program in a pod reads and writes: it hears of errors itself.
+		return (e.Op == "ReadAt" || e.Op == "WriteAt") && strings.HasPrefix(e.Component, "kubelet@")
 	case ledger.CSI:
 		// The attacher compares with ListVolumes once a minute.
 		return e.Op == "ListVolumes" && e.Component == "csi-attacher"

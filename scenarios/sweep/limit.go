@@ -12,10 +12,19 @@ import (
 // and the simulated kubelet does what the real one does.
 func limit(e ledger.Entry, kind string) string {
 	refused := kind == "error-retriable" || kind == "error-final" || kind == "error-after"
-	if refused && e.Hop == ledger.Host && e.Op == "Remove" && strings.HasPrefix(e.Component, "kubelet@") && volumeOfPod(e.Request) {
+	if !refused || e.Hop != ledger.Host || e.Op != "Remove" || !strings.HasPrefix(e.Component, "kubelet@") {
+		return ""
+	}
+	switch {
+	case volumeOfPod(e.Request):
 		// kubernetes v1.37.2 pkg/volume/csi/csi_mounter.go, removeMountDir, removes
 		// vol_data.json before the directory; csi_plugin.go, NewUnmounter, needs it.
 		return "a kubelet that can't remove a volume's directory has removed vol_data.json already and never unmounts it again, until it is restarted"
+	case strings.Contains(e.Request, "/plugins/kubernetes.io/csi/"):
+		// csi_attacher.go, UnmountDevice: without a data file nothing is to be undone;
+		// csi_block.go has the same order. Unverified: whether a later clean-up of the
+		// real kubelet finds what stays.
+		return "a kubelet that can't remove a staging directory leaves it: without vol_data.json it takes the volume for unstaged"
 	}
 	return ""
 }

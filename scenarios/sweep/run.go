@@ -98,10 +98,15 @@ func (e *engine) begin(ctx context.Context, p *Part, lab *sim.Lab) error {
 	if err := p.flow.Begin(ctx, lab); err != nil {
 		return err
 	}
+	return e.pass(ctx, calm)
+}
+
+// pass lets time pass in a bubble; on the wall it would take it.
+func (e *engine) pass(ctx context.Context, d time.Duration) error {
 	if e.Bubbles == nil {
-		return nil // time would pass
+		return nil
 	}
-	t := time.NewTimer(calm)
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -279,6 +284,10 @@ func (e *engine) cell(ctx context.Context, p *Part, lab *sim.Lab, ps []planned, 
 		}
 	}()
 	err := p.flow.Body(ctx, lab)
+	if err == nil {
+		// The last call may have done its work, which ends the body, and not be over.
+		err = e.pass(ctx, time.Second)
+	}
 	var never []string
 	for i, a := range armed {
 		lab.Disarm(a)
