@@ -79,7 +79,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl.StringVar(&f.faults, "faults", "", "fault file that is armed in each lab before its nodes start; scenarios that sweep faults of their own are skipped")
 	fl.StringSliceVar(&f.backend, "backend", []string{"vsphere", "hpe-iscsi"}, "what to run on: vsphere, hpe-iscsi, hpe-fc, hpe (both), all; comma-separated")
 	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
-	fl.StringVar(&f.time, "time", "wall", "wall, or bubble: virtual time, in which hours pass in moments (memory hosts, real timers; sweeps stay on the wall)")
+	fl.StringVar(&f.time, "time", "wall", "wall, or bubble: virtual time, in which hours pass in moments (memory hosts, real timers; sweeps are in bubbles on memory hosts anyway)")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of nodes (2 to 64)")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all ids and draws")

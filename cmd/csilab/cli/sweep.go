@@ -169,7 +169,7 @@ func (f *sweepFlags) config(s Streams, args []string) (cfg sweep.Config, err err
 		}
 		cfg.Shard, cfg.Shards = a, b
 	}
-	f.run.timers, f.run.nodes = "fast", 2
+	f.run.time, f.run.timers, f.run.nodes = "wall", "fast", 2 // bubbles are the engine's
 	if f.run.host == "memory" {
 		f.run.timers = "real"
 	}
