@@ -1,8 +1,8 @@
 // Package control is the API by which others look inside running vCenters
 // (volumes, attachments, tasks, sessions, datastores) and arrays (arrays, vvs,
 // copies, vluns, hosts, …) as JSON over HTTP, for who has the token. It changes
-// nothing of them. Where there are real nodes beside them, programs can be run in
-// those.
+// nothing of them but their fault plan. Where there are real nodes beside them,
+// programs can be run in those.
 package control
 
 import (

@@ -133,8 +133,7 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 				return err
 			}
 		} else {
-			plain := op
-			op = func(ctx context.Context) error { return d.Deliver(ctx, in, c, plain) }
+			op = delivered(d, in, c, op)
 		}
 	}
 	if in.Observe != nil {
@@ -167,6 +166,12 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 	}
 	in.end(seq, c.Hop, ledger.MaybeApplied, ferr, after)
 	return ferr
+}
+
+// delivered is op as a rule delivers it. It is a function of its own so that the
+// calls of no rule need not live on the heap.
+func delivered(d Delivery, in *Interceptor, c Call, op func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return d.Deliver(ctx, in, c, op) }
 }
 
 // begin writes the entry of a call.

@@ -298,6 +298,26 @@ func TestUnknownWorldIsAnError(t *testing.T) {
 	}
 }
 
+// A call that no rule is about costs its ledger entry and the context that
+// carries its number.
+func TestIdleCallsDoNotAllocate(t *testing.T) {
+	in, _, p := interceptor()
+	for i := range 100 {
+		p.Arm(fault.Rule{Hop: ledger.CSI, Op: fmt.Sprint("Other", i), Do: fault.Drop()})
+	}
+	ctx := context.Background()
+	for _, tc := range []struct {
+		name   string
+		ledger *ledger.Ledger
+		want   float64
+	}{{"with a ledger", in.Ledger, 1}, {"without", nil, 0}} {
+		in.Ledger = tc.ledger
+		if got := testing.AllocsPerRun(1000, func() { _ = in.Do(ctx, attach, nothing) }); got > tc.want {
+			t.Errorf("%s: %v allocations, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
 // The cost of a call that no rule is about.
 func BenchmarkInterceptorIdle(b *testing.B) {
 	for _, rules := range []int{0, 1000} {

@@ -59,13 +59,16 @@ func init() {
 	}, ledger.VCenter)
 }
 
+// namespaces of the types that govmomi knows.
+var namespaces = []string{"", "pbm:", "vslm:", "vsan:"}
+
 // isMethod says whether the APIs have a method of a name, or a task of one.
 func isMethod(op string) bool {
 	name, ofTask := strings.CutPrefix(op, fault.TaskPrefix)
 	if ofTask && !strings.HasSuffix(name, "_Task") {
 		return false // those of CNS are listed
 	}
-	for _, prefix := range []string{"", "pbm:", "vslm:", "vsan:"} {
+	for _, prefix := range namespaces {
 		if t, ok := types.TypeFunc()(prefix + name); ok && t.Kind() == reflect.Struct {
 			if f, ok := t.FieldByName("This"); ok && f.Type == reflect.TypeFor[types.ManagedObjectReference]() {
 				return true
@@ -96,9 +99,11 @@ func makeError(op string, s fault.ErrorSpec) (error, error) {
 	if s.Code == emptyFault {
 		return &Fault{Message: s.Message}, nil
 	}
-	if t, ok := types.TypeFunc()(s.Code); ok && t.Kind() == reflect.Struct {
-		if f, ok := reflect.New(t).Interface().(types.BaseMethodFault); ok {
-			return &Fault{Fault: f, Message: s.Message}, nil
+	for _, prefix := range namespaces {
+		if t, ok := types.TypeFunc()(prefix + s.Code); ok && t.Kind() == reflect.Struct {
+			if f, ok := reflect.New(t).Interface().(types.BaseMethodFault); ok {
+				return &Fault{Fault: f, Message: s.Message}, nil
+			}
 		}
 	}
 	return nil, fault.Wrong("code", "%q is no type of a fault%s", s.Code, nearest.Name(s.Code, knownFaults))

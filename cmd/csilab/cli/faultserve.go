@@ -24,7 +24,9 @@ func (r *serving) faultsServed() control.Faults {
 	if len(r.vcenters) > 0 {
 		lab.Hops = append(lab.Hops, string(ledger.VCenter))
 	}
-	if r.san != nil {
+	if r.san == nil {
+		lab.Nodes = r.vms // hosts of arrays have the names that clients give them
+	} else {
 		lab.Hops = append(lab.Hops, string(ledger.CSP), string(ledger.WSAPI))
 	}
 	return control.Faults{Plan: r.faults.Plan, Lab: lab}

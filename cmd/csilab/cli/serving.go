@@ -43,7 +43,8 @@ type serving struct {
 	nodes    *nodes.Nodes // nil: none are made
 	beside   []string     // files that are written beside the environment
 	faults   *fault.Interceptor
-	control  string // URL of the control API
+	vms      []string // names of the vCenters' nodes
+	control  string   // URL of the control API
 	token    string
 	closers  []func()
 }
@@ -157,6 +158,7 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 		r.closers = append(r.closers, v.Close)
 		r.names, r.vcenters = append(r.names, p.name), append(r.vcenters, v)
 		for _, n := range cfg.Nodes {
+			r.vms = append(r.vms, n.Name)
 			if err := r.addNode(ctx, nodes.Machine{Name: n.Name, BIOSUUID: v.VMUUID(n.Name)}); err != nil {
 				return nil, err
 			}
