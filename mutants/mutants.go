@@ -1,0 +1,300 @@
+// Command mutants builds deliberately wrong drivers and simulators and shows
+// which of csilab's judges tells each from the right one: sanity, scenarios,
+// sweep or soak. A mutant is an edit of one file that the compiler sees through
+// an overlay; nothing of it is in the product.
+package main
+
+// Mutant is one deliberate mistake.
+type Mutant struct {
+	Name string // unique, words joined by dashes
+	Text string // the mistake, in one sentence
+	// File is edited, relative to the project's root: Old, which is there exactly
+	// once, becomes New.
+	File, Old, New string
+	// Systems are those that it shows on, e.g. "vsphere", "hpe-iscsi".
+	Systems []string
+}
+
+var (
+	onBoth    = []string{"vsphere", "hpe-iscsi"}
+	onVSphere = []string{"vsphere"}
+	onHPE     = []string{"hpe-iscsi"}
+)
+
+// Mutants are all, the driver's first.
+var Mutants = []Mutant{
+	{
+		Name: "detach-ok-on-error", Text: "ControllerUnpublishVolume answers OK whatever the backend said (kubernetes-sigs/vsphere-csi-driver#1038)",
+		File: "driver/controller/volume.go",
+		Old: `		return s.backend.Detach(ctx, r.GetVolumeId(), r.GetNodeId())
+	})
+	if err != nil {`,
+		New: `		return s.backend.Detach(ctx, r.GetVolumeId(), r.GetNodeId())
+	})
+	if err != nil && r.GetVolumeId() == "" {`,
+		Systems: onBoth,
+	},
+	{
+		Name: "detach-lookup-error-is-gone", Text: "a look-up of the VM that fails counts as a VM that is gone (kubernetes-sigs/vsphere-csi-driver#1038)",
+		File: "driver/vsphere/attach.go",
+		Old: `				if vm, err = b.machine(ctx, node); err != nil {
+					return false, err
+				}
+			}
+			if vm == nil {
+				return true, b.gone(ctx, volume, node)`,
+		New: `				if vm, err = b.machine(ctx, node); err != nil {
+					return true, nil
+				}
+			}
+			if vm == nil {
+				return true, b.gone(ctx, volume, node)`,
+		Systems: onVSphere,
+	},
+	{
+		Name: "task-id-lost", Text: "a caller that gives up takes the record of the running task with it (kubernetes-sigs/vsphere-csi-driver#4258)",
+		File: "driver/vsphere/operation.go",
+		Old: `	if err != nil && !errors.Is(err, errTaskGone) {
+		return nil, err
+	}
+	if derr`,
+		New: `	if err != nil && !errors.Is(err, errTaskGone) {
+		_ = b.records.Delete(context.WithoutCancel(ctx), rec.Key)
+		return nil, err
+	}
+	if derr`,
+		Systems: onVSphere,
+	},
+	{
+		Name: "settle-forgotten", Text: "what an earlier attempt left running is not waited for: each attempt starts its own task",
+		File: "driver/vsphere/operation.go",
+		Old: `	case rec.Done:
+		return nil, nil
+	}
+	if host`,
+		New: `	case rec.Done, rec.Task != "":
+		return nil, nil
+	}
+	if host`,
+		Systems: onVSphere,
+	},
+	{
+		Name: "session-never-renewed", Text: "a session that the vCenter has ended is used on",
+		File: "driver/vsphere/call.go",
+		Old: `	case *types.NotAuthenticated:
+		return true`,
+		New: `	case *types.NotAuthenticated:
+		return false`,
+		Systems: onVSphere,
+	},
+	{
+		Name: "mkfs-on-unreadable-device", Text: "a device of which blkid knows nothing is formatted without a look at it (kubernetes#142243, hetznercloud/csi-driver#1346)",
+		File:    "driver/node/filesystem.go",
+		Old:     `		return "", s.blank(device)`,
+		New:     `		return "", nil`,
+		Systems: onBoth,
+	},
+	{
+		Name: "fsck-skipped", Text: "a filesystem with errors is mounted as it is (hpe-storage/csi-driver#416)",
+		File:    "driver/node/filesystem.go",
+		Old:     `	_, err := s.run("fsck", "-a", device)`,
+		New:     `	_, err := []byte(nil), error(nil)`,
+		Systems: onBoth,
+	},
+	{
+		Name: "filesystem-not-grown", Text: "the filesystem stays as small as it was when its device grows",
+		File:    "driver/node/filesystem.go",
+		Old:     "	case \"ext3\", \"ext4\":\n		_, err := s.run(\"resize2fs\", device)\n		return err\n	case \"xfs\":\n		_, err := s.run(\"xfs_growfs\", \"-d\", mounted)\n		return err",
+		New:     "	case \"ext3\", \"ext4\", \"xfs\":\n		return nil",
+		Systems: onBoth,
+	},
+	{
+		Name: "no-node-expansion", Text: "ControllerExpandVolume says that the node has nothing to do",
+		File:    "driver/controller/volume.go",
+		Old:     `NodeExpansionRequired: true}`,
+		New:     `NodeExpansionRequired: false}`,
+		Systems: onBoth,
+	},
+	{
+		Name: "dead-staging-mount-kept", Text: "what is mounted at the staging path counts as staged though its device is gone (kubernetes#121937)",
+		File: "driver/node/stage.go",
+		Old: `	if dead := s.alive(p, top.Device); dead != nil {
+		s.log.Warn("staging path`,
+		New: `	if dead := s.alive(p, top.Device); dead != nil {
+		return false, nil
+	}
+	if dead := s.alive(p, top.Device); dead != nil {
+		s.log.Warn("staging path`,
+		Systems: onBoth,
+	},
+	{
+		Name: "other-volume-staged-is-ok", Text: "any device at the staging path counts as the volume",
+		File: "driver/node/stage.go",
+		Old: `	if !s.sameDevice(top.Device, device) {
+		return false, status.Errorf(codes.AlreadyExists, "%s has %s mounted`,
+		New: `	if false {
+		return false, status.Errorf(codes.AlreadyExists, "%s has %s mounted`,
+		Systems: onBoth,
+	},
+	{
+		Name: "unstage-without-unmount", Text: "NodeUnstageVolume answers OK and leaves the mount",
+		File: "driver/node/stage.go",
+		Old: `	if _, err := s.unmountAll(p); err != nil {
+		return nil, fail(ctx, codes.Internal, "unmount: %w", err)
+	}
+	if err := s.cfg.Backend.Release(ctx, volume, device); err != nil {`,
+		New:     `	if err := error(nil); err != nil {`,
+		Systems: onBoth,
+	},
+	{
+		Name: "device-not-released", Text: "NodeUnstageVolume leaves the paths and the map of the device on the node (hpe-storage/csi-driver, CON-2445)",
+		File:    "driver/node/stage.go",
+		Old:     `	if err := s.cfg.Backend.Release(ctx, volume, device); err != nil {`,
+		New:     `	if err := error(nil); err != nil {`,
+		Systems: onHPE,
+	},
+	{
+		Name: "failed-stage-leaves-mount", Text: "a NodeStageVolume that fails after its mount leaves it (GoogleCloudPlatform/gcs-fuse-csi-driver#1576)",
+		File: "driver/node/stage.go",
+		Old: `	_, uerr := s.unmountAll(p)
+	return errors.Join(err, uerr)`,
+		New: `	_ = p
+	return err`,
+		Systems: onBoth,
+	},
+	{
+		Name: "plain-directory-published", Text: "NodePublishVolume binds the staging path whether the volume is staged there or not (kubernetes#86360)",
+		File: "driver/node/publish.go",
+		Old: `	if len(at) == 0 {
+		return status.Errorf(codes.FailedPrecondition, "the volume is not staged at %s", staging)
+	}`,
+		New: `	if len(at) == 0 {
+		return nil
+	}`,
+		Systems: onBoth,
+	},
+	{
+		Name: "read-only-filesystem-published", Text: "a filesystem that went read-only is published writable (longhorn/longhorn#7843)",
+		File:    "driver/node/publish.go",
+		Old:     `	if isReadOnly(top) && !a.readOnly && !readOnly {`,
+		New:     `	if false {`,
+		Systems: onBoth,
+	},
+	{
+		Name: "read-only-forgotten", Text: "readonly of NodePublishVolume is ignored",
+		File: "driver/node/publish.go",
+		Old: `	if readOnly || a.readOnly {
+		o = append(o, "ro")`,
+		New: `	if false {
+		o = append(o, "ro")`,
+		Systems: onBoth,
+	},
+	{
+		Name: "unpublish-errors-ignored", Text: "an unpublish that the storage provider refused counts as done (hpe-storage/csi-driver#518)",
+		File: "driver/hpe/publish.go",
+		Old: `		if err := s.Unpublish(ctx, volume, uuid); err != nil {
+			return fail(ctx, err, nil, "unpublishing volume %s from node %s", volume, uuid)
+		}`,
+		New:     `		_ = s.Unpublish(ctx, volume, uuid)`,
+		Systems: onHPE,
+	},
+	{
+		Name: "unexported-lun-taken", Text: "a publication without a LUN (-1) is passed on to the node (hpe-storage/csi-driver, CON-4496)",
+		File:    "driver/hpe/publish.go",
+		Old:     `	case l.Number < 0 || l.Number > 16383:`,
+		New:     `	case l.Number < -1 || l.Number > 16383:`,
+		Systems: onHPE,
+	},
+	{
+		Name: "snapshot-of-restore-deleted", Text: "the snapshot that a volume was restored from is deleted as if it were the driver's own (hpe-storage/csi-driver, CON-2166)",
+		File: "driver/hpe/volume.go",
+		Old: `	if r.Source != "" {
+		b.forgetCloneSnapshot(ctx, s, r.Source, r.Name)
+	}`,
+		New: `	if r.Snapshot != "" {
+		_ = s.DeleteSnapshot(ctx, r.Snapshot)
+	}`,
+		Systems: onHPE,
+	},
+	{
+		Name: "copy-not-waited-for", Text: "a volume counts as made while its content is still being copied",
+		File: "driver/hpe/volume.go",
+		Old: `	switch state := v.Background(); {
+	case state == "":
+		return nil`,
+		New: `	switch state := v.Background(); {
+	case state != "?":
+		return nil`,
+		Systems: onHPE,
+	},
+	{
+		Name: "path-of-another-volume-used", Text: "a path at the volume's LUN counts as the volume's whatever its serial number says (hpe-storage/csi-driver, CON-2445)",
+		File: "driver/node/san/device.go",
+		Old: `		case d.wwn != e.serial:
+			return not("path %s of %s is %q", name, m.name, d.wwn)
+		case`,
+		New:     `		case`,
+		Systems: onHPE,
+	},
+	{
+		Name: "stale-paths-kept", Text: "paths that were another volume's are left on the node when their LUN is given to the volume (hpe-storage/csi-driver, CON-2446)",
+		File:    "driver/node/san/device.go",
+		Old:     `	case now == e.serial && d.wwn != e.serial:`,
+		New:     `	case false:`,
+		Systems: onHPE,
+	},
+
+	// Wrong simulators, and a wrong control plane.
+	{
+		Name: "vcenter-double-attach", Text: "a vCenter that attaches a volume to a second VM",
+		File: "sim/vcenter/cns/attach.go",
+		Old: `SharedBus: s.VM.sharedBus(s.Slot)}
+	if old := c.against(a); old != nil {`,
+		New: `SharedBus: s.VM.sharedBus(s.Slot)}
+	if old := c.against(a); old != nil && old.VM == s.VM.ID {`,
+		Systems: onVSphere,
+	},
+	{
+		Name: "array-keeps-exports", Text: "an array that answers OK to the removal of an export and keeps it",
+		File: "sim/array/vlun.go",
+		Old: `	a.unexport(x)
+	a.log(now, Removed, "vlun", o.Volume)
+	return o, nil`,
+		New: `	a.log(now, Removed, "vlun", o.Volume)
+	return o, nil`,
+		Systems: onHPE,
+	},
+	{
+		Name: "snapshot-is-live", Text: "a snapshot that goes on changing with its volume",
+		File: "sim/disk/memory.go",
+		Old: `	im.snaps[snap], im.data = copyOf(im.data)
+	im.gens[snap]`,
+		New: `	im.snaps[snap] = im.data
+	im.gens[snap]`,
+		Systems: onBoth,
+	},
+	{
+		Name: "detached-while-mounted", Text: "an attach/detach controller that does not look whether the node still has the volume mounted",
+		File: "sim/kube/attachdetach/sync.go",
+		Old: `	return slices.Contains(n.Status.VolumesInUse, corev1.UniqueVolumeName(s.v.name))
+}`,
+		New: `	return false
+}`,
+		Systems: onBoth,
+	},
+	{
+		Name: "unstage-skipped", Text: "a kubelet that does not unstage",
+		File: "kubeletsim/csiclient.go",
+		Old: `		_, err := n.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: id, StagingTargetPath: staging})
+		return err`,
+		New:     `		return nil`,
+		Systems: onBoth,
+	},
+	{
+		Name: "new-name-for-each-attempt", Text: "a provisioner that gives each attempt a name of its own",
+		File:    "sim/kube/provisioner/request.go",
+		Old:     `		Name:          "pvc-" + string(pvc.UID),`,
+		New:     `		Name:          fmt.Sprintf("pvc-%.20s-%p", pvc.UID, new(int)),`,
+		Systems: onBoth,
+	},
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"go/format"
+	"os"
+	"strings"
+	"testing"
+)
+
+// Each mutant still fits the code that it is made of, and is Go.
+func TestMutantsFit(t *testing.T) {
+	root, err := projectRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/mutants.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, m := range Mutants {
+		text, err := m.mutate(root)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if _, err := format.Source([]byte(text)); err != nil {
+			t.Errorf("mutant %s: %v", m.Name, err)
+		}
+		if names[m.Name] || m.Text == "" || len(m.Systems) == 0 {
+			t.Errorf("mutant %q: its name must be unique, its text and systems given", m.Name)
+		}
+		names[m.Name] = true
+		if !strings.Contains(string(page), "\n| "+m.Name+" | "+m.Text+" | ") {
+			t.Errorf("docs/mutants.md has no row for %s as it is: run make mutants", m.Name)
+		}
+	}
+	if len(names) < 15 {
+		t.Errorf("%d mutants", len(names))
+	}
+}
+
+func TestUsage(t *testing.T) {
+	var out strings.Builder
+	for _, args := range [][]string{{"-focus", "("}, {"-judges", "nobody"}, {"-nonesuch"}} {
+		if code := run(t.Context(), args, &out, &out); code != 2 {
+			t.Errorf("%v: %d", args, code)
+		}
+	}
+	out.Reset()
+	if code := run(t.Context(), []string{"-list", "-focus", "^fsck"}, &out, &out); code != 0 || !strings.HasPrefix(out.String(), "fsck-skipped: ") {
+		t.Errorf("%d: %s", code, out.String())
+	}
+}
