@@ -62,6 +62,10 @@ func newOperations(first, most time.Duration) *operations {
 	return &operations{first: first, most: most, byVolume: map[volumeName][]*pendingOp{}}
 }
 
+// pass is how often kubelet's reconciler looks: 100 ms, a fifth of the first
+// back-off (pkg/kubelet/volumemanager/volume_manager.go, reconcilerLoopSleepPeriod).
+func (o *operations) pass() time.Duration { return o.first / 5 }
+
 // find gives the running operation that excludes key, else the one whose
 // back-off counts for it, else nil.
 func (o *operations) find(key opKey) *pendingOp {
@@ -109,6 +113,11 @@ func (o *operations) begin(key opKey, name opName, forPod string, now time.Time)
 		if at := p.backOff.until(); p.backOff.wait > 0 && now.Before(at) {
 			if p.name == name {
 				return false, at
+			}
+			// Not before the reconciler's next pass: two operations that fail in turn
+			// would otherwise take no time.
+			if pass := p.backOff.last.Add(o.pass()); now.Before(pass) {
+				return false, pass
 			}
 			// nestedpendingoperations.go:173: another operation resets the back-off.
 			p.backOff = backOff{}

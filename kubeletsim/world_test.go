@@ -266,6 +266,10 @@ func TestBackOffBelongsToTheOperation(t *testing.T) {
 	try(opMount, true, 0)
 	fail()
 	try(opMount, false, 2*time.Second)
+	// Another operation doesn't wait for that, only for the reconciler to look
+	// again: two that fail in turn would take no time otherwise.
+	try(opUnmountDevice, false, 200*time.Millisecond)
+	now = now.Add(200 * time.Millisecond)
 	try(opUnmountDevice, true, 0)
 	fail()
 	try(opUnmountDevice, false, time.Second)
