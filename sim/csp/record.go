@@ -237,7 +237,9 @@ func find(ctx context.Context, a *wsapi.Client, kind, id string) (*item, error) 
 			}
 			return x, nil
 		}
-		if !ok && i == 0 && kind == kindVolume && provisionedByHand.MatchString(id) {
+		// A copy that still runs and has no record is what an attempt has left whose
+		// answer was lost: the next one finds it by its mark.
+		if !ok && i == 0 && kind == kindVolume && vv.CopyType != wsapi.PhysicalCopy && provisionedByHand.MatchString(id) {
 			static = &item{vv, record{Kind: kind, ID: id}}
 		}
 	}
