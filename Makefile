@@ -4,7 +4,7 @@ PKGS      ?= ./...
 BIN       := bin
 BENCHTIME ?= 1s
 
-.PHONY: all build test race lint vet staticcheck cross bench bench-vcenter soak soak-short soak-vcenter mutants-incidents conformance fuzz cover clean
+.PHONY: all build test race lint vet staticcheck cross bench bench-vcenter soak soak-short mutants soak-vcenter mutants-incidents conformance fuzz cover clean
 
 all: build
 
@@ -45,6 +45,9 @@ conformance: ## 2 min: VMware's own CNS test, unchanged, against csilab serve
 
 soak-vcenter: ## 11 min: the long form of what is in make test for a minute (SOAK=2m for two)
 	CSILAB_SOAK=$(or $(SOAK),10m) $(GO) test -count=1 -v -run TestSoak -timeout 20m ./sim/vcenter/soak
+
+mutants: ## 90 min: deliberately wrong drivers and simulators, and who tells them (docs/mutants.md)
+	$(GO) run ./mutants
 
 soak: ## 15 min: 20 seeds of two virtual hours
 	$(GO) run ./cmd/csilab soak --seeds 20 --duration 2h
