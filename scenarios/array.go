@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csilab/csilab/sim"
-	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
 	"github.com/csilab/csilab/sim/wsapi"
@@ -199,10 +198,17 @@ func arrayBusy(ctx context.Context, l *sim.Lab) error {
 }
 
 func keyExpired(ctx context.Context, l *sim.Lab) error {
+	// The sessions do end: an array that only said so would keep one that nobody
+	// uses.
+	expire := fault.Func("the sessions end", func(context.Context, fault.Call) error {
+		for _, a := range l.SAN().Arrays() {
+			a.EndSessions()
+		}
+		return nil
+	})
 	var rules []*fault.Armed
 	for _, op := range []string{"POST /volumes", "POST /hosts", "POST /vluns", "POST /volumes/{name}", "PUT /volumes/{name}", "DELETE /vluns/{id}", "DELETE /volumes/{name}"} {
-		rules = append(rules, l.Inject(fault.Rule{Name: "the key expires before " + op, Hop: ledger.WSAPI, Op: op, Nth: 1,
-			Do: fault.Error(&array.Error{Kind: array.SessionKey, Reason: "invalid session key"})}))
+		rules = append(rules, l.Inject(fault.Rule{Name: "the key expires before " + op, Hop: ledger.WSAPI, Op: op, Nth: 1, Do: expire}))
 	}
 	c := claim("data", "fast-xfs", "512Mi")
 	return steps(

@@ -39,7 +39,13 @@ func init() {
 						}
 						// A filesystem keeps a part to itself, of a small one a quarter at the most.
 						q := resource.MustParse(bigger)
-						got, err := l.FilesystemBytes(ctx, "app", "/"+c.Name)
+						var got int64
+						// A kubelet that has just come back has to find the driver first.
+						err := l.Until(ctx, "the kubelet tells the size of the filesystem", func() bool {
+							var err error
+							got, err = l.FilesystemBytes(ctx, "app", "/"+c.Name)
+							return err == nil
+						})
 						if err == nil && got < q.Value()*3/4 {
 							err = fmt.Errorf("the filesystem has %d bytes, the volume %d", got, q.Value())
 						}
