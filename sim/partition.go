@@ -116,7 +116,7 @@ func (l *Lab) checkSide(field, side string) error {
 		return nil
 	}
 	slices.Sort(allowed)
-	return fmt.Errorf("Partition.%s is %q, allowed are %s", field, side, strings.Join(allowed, ", "))
+	return fmt.Errorf("partition: %s is %q, allowed are %s", field, side, strings.Join(allowed, ", "))
 }
 
 // Partition cuts two sides off from each other: calls between them neither

@@ -118,7 +118,7 @@ func TestPartitionRefusesUnknownSides(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		lab := simtest.New(t, simtest.Bubble())
 		_, err := lab.Partition(sim.Partition{A: "node-9", B: "csp"})
-		if err == nil || !strings.Contains(err.Error(), `Partition.A is "node-9"`) || !strings.Contains(err.Error(), `Partition.B is "csp"`) || !strings.Contains(err.Error(), "vcenter") {
+		if err == nil || !strings.Contains(err.Error(), `partition: A is "node-9"`) || !strings.Contains(err.Error(), `partition: B is "csp"`) || !strings.Contains(err.Error(), "vcenter") {
 			t.Error(err)
 		}
 	})

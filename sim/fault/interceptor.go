@@ -53,12 +53,6 @@ func (in *Interceptor) closed() chan struct{} {
 // Close lets go every call that hangs at a rule. Call it once.
 func (in *Interceptor) Close() { close(in.closed()) }
 
-func (in *Interceptor) crash(component string) {
-	if in.OnCrash != nil {
-		in.OnCrash(component)
-	}
-}
-
 // entry is the context of a call: it carries the number of its ledger entry.
 type entry struct {
 	context.Context

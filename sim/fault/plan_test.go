@@ -13,7 +13,7 @@ import (
 	"github.com/csilab/csilab/sim/ledger"
 )
 
-var boom = errors.New("boom")
+var errBoom = errors.New("boom")
 
 func nothing(context.Context) error { return nil }
 
@@ -21,7 +21,7 @@ func nothing(context.Context) error { return nil }
 func firesOn(t *testing.T, r fault.Rule, calls ...fault.Call) []int {
 	t.Helper()
 	in, _, p := interceptor()
-	r.Do = fault.Error(boom)
+	r.Do = fault.Error(errBoom)
 	p.Arm(r)
 	var out []int
 	for i, c := range calls {
@@ -106,13 +106,13 @@ func TestNodesGoByNameOrID(t *testing.T) {
 // A rule that waits for another is armed by its first firing.
 func TestAfterRule(t *testing.T) {
 	in, _, p := interceptor()
-	second := p.Arm(fault.Rule{Name: "second", Op: "b", AfterRule: "first", Nth: 1, Do: fault.Error(boom)})
+	second := p.Arm(fault.Rule{Name: "second", Op: "b", AfterRule: "first", Nth: 1, Do: fault.Error(errBoom)})
 	first := p.Arm(fault.Rule{Name: "first", Op: "a", Nth: 2, Do: fault.Delay(0)})
 	call := func(op string) error { return in.Do(t.Context(), fault.Call{Op: op}, nothing) }
 	for _, step := range []struct {
 		op   string
 		want error
-	}{{"b", nil}, {"a", nil}, {"b", nil}, {"a", nil}, {"b", boom}, {"b", nil}} {
+	}{{"b", nil}, {"a", nil}, {"b", nil}, {"a", nil}, {"b", errBoom}, {"b", nil}} {
 		if err := call(step.op); err != step.want {
 			t.Fatalf("%s: %v, want %v", step.op, err, step.want)
 		}
@@ -122,7 +122,7 @@ func TestAfterRule(t *testing.T) {
 	}
 	p.Disarm(first)
 	p.Clear()
-	p.Arm(fault.Rule{Name: "second", Op: "b", AfterRule: "first", Do: fault.Error(boom)})
+	p.Arm(fault.Rule{Name: "second", Op: "b", AfterRule: "first", Do: fault.Error(errBoom)})
 	if err := call("b"); err != nil {
 		t.Error("a cleared plan remembers what has fired")
 	}
@@ -150,10 +150,10 @@ func TestRulesAreAskedInOrder(t *testing.T) {
 
 func TestResultReachesTheFace(t *testing.T) {
 	in, _, p := interceptor()
-	p.Arm(fault.Rule{Op: "CnsCreateVolume", Phase: fault.Result, Do: fault.Error(boom)})
+	p.Arm(fault.Rule{Op: "CnsCreateVolume", Phase: fault.Result, Do: fault.Error(errBoom)})
 	err := in.Do(t.Context(), fault.Call{Op: "task:CnsCreateVolume"}, nothing)
 	var r *fault.InResult
-	if !errors.As(err, &r) || !errors.Is(err, boom) {
+	if !errors.As(err, &r) || !errors.Is(err, errBoom) {
 		t.Errorf("%v", err)
 	}
 }
@@ -171,7 +171,7 @@ func TestDuplicate(t *testing.T) {
 						reply = runs
 					}
 					if runs == 1 {
-						return boom
+						return errBoom
 					}
 					return nil
 				})
@@ -179,7 +179,7 @@ func TestDuplicate(t *testing.T) {
 			err := call()
 			want, wantErr := 2, error(nil)
 			if first {
-				want, wantErr = 1, boom
+				want, wantErr = 1, errBoom
 			}
 			if runs != 2 || reply != want || err != wantErr || time.Since(start) != time.Minute {
 				t.Errorf("first %v: %d runs, reply %d, %v, after %v", first, runs, reply, err, time.Since(start))
@@ -203,7 +203,7 @@ func TestBodyCarriesTheError(t *testing.T) {
 		outcome ledger.Outcome
 	}{
 		{fault.SlowBody(time.Second), nil, ledger.OK},
-		{fault.SlowBody(time.Second), boom, ledger.Failed},
+		{fault.SlowBody(time.Second), errBoom, ledger.Failed},
 		{fault.TruncatedBody(50, false), nil, ledger.MaybeApplied},
 	} {
 		in, l, p := interceptor()
