@@ -11,10 +11,10 @@ all: build
 build: ## 1 min: the two binaries
 	$(GO) build -o $(BIN)/ ./cmd/...
 
-test: lint race soak-short ## 14 min: what CI runs
+test: lint race soak-short ## 18 min: what CI runs
 
-race: ## 9 min, one of them the soak of the vCenter
-	CSILAB_SOAK=1m $(GO) test -race -shuffle=on -timeout 9m $(PKGS)
+race: ## 12 min, one of them the soak of the vCenter
+	CSILAB_SOAK=1m $(GO) test -race -shuffle=on -timeout 15m $(PKGS)
 
 lint: vet staticcheck cross ## 4 min
 
