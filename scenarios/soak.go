@@ -188,13 +188,13 @@ func (s Soak) run(ctx context.Context, l *sim.Lab, res *SoakResult) error {
 				return err
 			}
 		case <-deadline.C:
+			stop()
+			all.Wait() // what they do is theirs until they have ended
 			var waits []string
 			for _, u := range users {
-				mu.Lock()
 				if u.last != "" {
 					waits = append(waits, u.name+" "+u.last)
 				}
-				mu.Unlock()
 			}
 			return &sim.TimeoutError{What: fmt.Sprintf("%v after all was healed some are not done: %s", calmTime, strings.Join(waits, "; ")), Err: context.DeadlineExceeded}
 		case <-done:

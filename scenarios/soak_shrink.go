@@ -10,7 +10,6 @@ import (
 // candidate; the search ends when nothing less fails, or run says so.
 func Shrink(failed SoakResult, run func(Soak) (res SoakResult, more bool)) SoakResult {
 	best := failed
-	// What fails before its end does not need the time after.
 	for {
 		smaller, more := false, true
 		for _, s := range less(best.Soak) {

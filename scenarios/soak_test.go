@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/csilab/csilab/scenarios"
 	"github.com/csilab/csilab/sim"
@@ -66,6 +70,17 @@ func TestSoakMutant(t *testing.T) {
 		l.Inject(fault.Rule{Name: "one detach lies", Hop: ledger.CSI, Op: "ControllerUnpublishVolume", Nth: 5, Do: fault.Skip()})
 	}
 	if res := soak(t, s); res.Class != scenarios.Invariant {
+		t.Errorf("%s: %s", res.Class, res.Reason)
+	}
+}
+
+// One that does not come to an end says who waits for what.
+func TestSoakThatDoesNotEnd(t *testing.T) {
+	s := scenarios.DrawSoak(3, scenarios.SoakLimits{System: sim.Options{Backend: sim.VSphere}, Volumes: 3, Nodes: 2, Duration: 30 * time.Minute, Troubles: []string{}})
+	s.Mutate = func(l *sim.Lab) {
+		l.Inject(fault.Rule{Name: "nothing is deleted", Hop: ledger.CSI, Op: "DeleteVolume", Do: fault.Error(status.Error(codes.Unavailable, "never"))})
+	}
+	if res := soak(t, s); res.Class != scenarios.NoConverge || !strings.Contains(res.Reason, "u1 deletes u1-c") {
 		t.Errorf("%s: %s", res.Class, res.Reason)
 	}
 }

@@ -1,15 +1,12 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/csilab/csilab/sim/control"
 	"github.com/csilab/csilab/sim/fault/faultfile"
@@ -154,22 +151,7 @@ func newFaultList(s Streams) *cobra.Command {
 			if err != nil {
 				return faultError(cmd.Context(), "fault list", c, err)
 			}
-			switch f.output {
-			case "json":
-				var b bytes.Buffer
-				if err := json.Indent(&b, list, "", "  "); err != nil {
-					return err
-				}
-				_, err = fmt.Fprintln(s.Out, strings.TrimSpace(b.String()))
-			case "yaml":
-				var b []byte
-				if b, err = yaml.JSONToYAML(list); err == nil {
-					_, err = s.Out.Write(b)
-				}
-			default:
-				err = control.FaultTable(s.Out, list)
-			}
-			return err
+			return f.print(s, list, func() error { return control.FaultTable(s.Out, list) })
 		},
 	}
 	f.find(cmd.Flags())

@@ -124,20 +124,26 @@ func get(ctx context.Context, s Streams, f getFlags, kind string) error {
 	case err != nil:
 		return exitf(ExitUsage, "get: %w", err)
 	}
+	return f.print(s, list, func() error { return control.Table(s.Out, kind, list, time.Now()) })
+}
+
+// print writes a list as it was asked for.
+func (f getFlags) print(s Streams, list json.RawMessage, table func() error) error {
 	switch f.output {
 	case "json":
 		var b bytes.Buffer
 		if err := json.Indent(&b, list, "", "  "); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(s.Out, strings.TrimSpace(b.String()))
+		_, err := fmt.Fprintln(s.Out, strings.TrimSpace(b.String()))
+		return err
 	case "yaml":
-		var b []byte
-		if b, err = yaml.JSONToYAML(list); err == nil {
-			_, err = s.Out.Write(b)
+		b, err := yaml.JSONToYAML(list)
+		if err != nil {
+			return err
 		}
-	default:
-		err = control.Table(s.Out, kind, list, time.Now())
+		_, err = s.Out.Write(b)
+		return err
 	}
-	return err
+	return table()
 }
