@@ -254,16 +254,14 @@ func (s Soak) trouble(ctx context.Context, l *sim.Lab, end time.Time, did func(s
 			return
 		}
 		name := s.Troubles[r.IntN(len(s.Troubles))]
-		heal := troubleNamed(name).begin(ctx, l, r, did)
-		if heal == nil {
-			continue
-		}
+		heal := armed(l, name, did, troubleNamed(name).rules(l, r)...)
 		last := min(2*draw(r, s.Between), time.Until(end)) // two at a time, on average
 		open.Go(func() { later(ctx, last); heal() })
 	}
 }
 
-// armed arms rules, and gives what takes them out and tells how often they acted.
+// armed arms rules, and gives what takes them out, heals what they did and tells
+// how often they acted.
 func armed(l *sim.Lab, name string, did func(string), rules ...fault.Rule) (heal func()) {
 	var as []*fault.Armed
 	for _, r := range rules {

@@ -1,130 +1,170 @@
 package scenarios
 
 import (
-	"context"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	cnstypes "github.com/vmware/govmomi/cns/types"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/csilab/csilab/sim"
-	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
-	"github.com/csilab/csilab/sim/vcenter"
 )
 
-// trouble is a kind of fault of a soak.
+// trouble is a kind of fault of a soak: rules that are armed for a while, and
+// heal when they are taken out.
 type trouble struct {
 	name     string
 	backends []string // none: all
-	// begin makes it happen, and returns what heals it; nil: it was an instant.
-	// did is told of each fault that acted.
-	begin func(ctx context.Context, l *sim.Lab, r *rand.Rand, did func(kind string)) (heal func())
+	rules    func(l *sim.Lab, r *rand.Rand) []fault.Rule
 }
 
-// rules are faults on a share of the calls, for a while.
-func rules(name string, backends []string, make func(l *sim.Lab, r *rand.Rand) []fault.Rule) trouble {
-	return trouble{name, backends, func(_ context.Context, l *sim.Lab, r *rand.Rand, did func(string)) func() {
-		rs := make(l, r)
-		share := 0.1 + 0.4*r.Float64()
-		for i := range rs {
-			rs[i].Probability = share
-		}
-		return armed(l, name, did, rs...)
+// does completes a rule with a kind of fault. It panics on one that does not fit:
+// the troubles below are fixed.
+func does(at fault.Rule, kind string, params any) fault.Rule {
+	k, ok := fault.Lookup(kind)
+	if !ok {
+		panic("soak: there is no fault " + kind)
+	}
+	rule, err := k.Rule(at, params)
+	if err != nil {
+		panic(fmt.Sprintf("soak: %v", err))
+	}
+	return rule
+}
+
+// often is a fault on a share of the calls.
+func often(name string, backends []string, kind string, at func(l *sim.Lab, r *rand.Rand) (fault.Rule, any)) trouble {
+	return trouble{name, backends, func(l *sim.Lab, r *rand.Rand) []fault.Rule {
+		rule, params := at(l, r)
+		rule.Probability = 0.1 + 0.4*r.Float64()
+		return []fault.Rule{does(rule, kind, params)}
 	}}
+}
+
+// once is a change of the lab, at one of its next calls.
+func once(name string, backends []string, kind string, params func(l *sim.Lab, r *rand.Rand) any) trouble {
+	return trouble{name, backends, func(l *sim.Lab, r *rand.Rand) []fault.Rule {
+		hops := slices.DeleteFunc(l.Hops(), func(h ledger.Hop) bool { return h == ledger.Registration }) // too few calls
+		rule := fault.Rule{Hop: hops[r.IntN(len(hops))], Phase: []fault.Phase{fault.Before, fault.After}[r.IntN(2)], Match: itsOwn, Nth: 1 + r.IntN(5)}
+		return []fault.Rule{does(rule, kind, params(l, r))}
+	}}
+}
+
+// itsOwn are calls of the system, not those of its users.
+func itsOwn(c fault.Call) bool { return c.Component != "user" }
+
+// killed is the death of one of some components.
+func killed(name string, backends []string, names func(l *sim.Lab) []string) trouble {
+	return once(name, backends, "crash", func(l *sim.Lab, r *rand.Rand) any {
+		ns := names(l)
+		return &fault.CrashParams{Component: ns[r.IntN(len(ns))]}
+	})
+}
+
+// onNodes are components of all nodes.
+func onNodes(l *sim.Lab, components ...string) (names []string) {
+	for _, n := range l.Nodes() {
+		for _, c := range components {
+			names = append(names, c+"@"+n)
+		}
+	}
+	return names
+}
+
+// minutes are a time that a change lasts, if it is not healed before.
+func minutes(r *rand.Rand, most int) time.Duration {
+	return time.Duration(1+r.IntN(most)) * time.Minute
 }
 
 func driverCalls(c fault.Call) bool { return c.Component == "driver-controller" && !waits[c.Op] }
 
+var onVSphere, onHPE = []string{sim.VSphere}, []string{sim.HPE}
+
 // troubles are all kinds, by name.
 var troubles = []trouble{
-	rules("csi-reply-lost", nil, func(*sim.Lab, *rand.Rand) []fault.Rule {
-		return []fault.Rule{{Hop: ledger.CSI, Phase: fault.After, Do: fault.Drop()}}
+	often("csi-reply-lost", nil, "drop", func(*sim.Lab, *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: ledger.CSI, Phase: fault.After}, nil
 	}),
-	rules("csi-error", nil, func(_ *sim.Lab, r *rand.Rand) []fault.Rule {
-		c := []codes.Code{codes.Unavailable, codes.Internal, codes.Aborted, codes.ResourceExhausted, codes.DeadlineExceeded}[r.IntN(5)]
-		return []fault.Rule{{Hop: ledger.CSI, Do: fault.Error(status.Error(c, "soak"))}}
+	often("csi-error", nil, "error", func(_ *sim.Lab, r *rand.Rand) (fault.Rule, any) {
+		code := []string{"Unavailable", "Internal", "Aborted", "ResourceExhausted", "DeadlineExceeded"}[r.IntN(5)]
+		return fault.Rule{Hop: ledger.CSI}, &fault.ErrorParams{Code: code, Message: "soak"}
 	}),
-	rules("csi-error-after", nil, func(*sim.Lab, *rand.Rand) []fault.Rule {
-		return []fault.Rule{{Hop: ledger.CSI, Phase: fault.After, Do: fault.Error(status.Error(codes.DeadlineExceeded, "soak"))}}
+	often("csi-error-after", nil, "error", func(*sim.Lab, *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: ledger.CSI, Phase: fault.After}, &fault.ErrorParams{Code: "DeadlineExceeded", Message: "soak"}
 	}),
-	rules("csi-slow", nil, func(_ *sim.Lab, r *rand.Rand) []fault.Rule {
-		return []fault.Rule{{Hop: ledger.CSI, Phase: fault.After, Do: fault.Delay(time.Duration(r.IntN(120)) * time.Second)}}
+	often("csi-slow", nil, "latency", func(_ *sim.Lab, r *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: ledger.CSI, Phase: fault.After}, &fault.LatencyParams{Time: time.Duration(1+r.IntN(120)) * time.Second}
 	}),
-	rules("csi-hang", nil, func(*sim.Lab, *rand.Rand) []fault.Rule {
-		return []fault.Rule{{Hop: ledger.CSI, Do: fault.Hang()}}
+	often("csi-hang", nil, "hang", func(*sim.Lab, *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: ledger.CSI, Phase: fault.Before}, nil
 	}),
-	rules("backend-reply-lost", nil, func(l *sim.Lab, _ *rand.Rand) []fault.Rule {
-		return []fault.Rule{{Hop: l.StorageHop(), Phase: fault.After, Match: driverCalls, Do: fault.Drop()}}
+	often("csi-twice", nil, "duplicate", func(*sim.Lab, *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: ledger.CSI}, nil
 	}),
-	rules("backend-slow", nil, func(l *sim.Lab, r *rand.Rand) []fault.Rule {
-		return []fault.Rule{{Hop: l.StorageHop(), Match: driverCalls, Do: fault.Delay(time.Duration(r.IntN(60)) * time.Second)}}
+	often("backend-reply-lost", nil, "drop", func(l *sim.Lab, _ *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: l.StorageHop(), Phase: fault.After, Match: driverCalls}, nil
 	}),
-	rules("array-busy", []string{sim.HPE}, func(*sim.Lab, *rand.Rand) []fault.Rule {
-		return []fault.Rule{{Hop: ledger.WSAPI, Do: busy}}
+	often("backend-slow", nil, "latency", func(l *sim.Lab, r *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: l.StorageHop(), Match: driverCalls}, &fault.LatencyParams{Time: time.Duration(1+r.IntN(60)) * time.Second}
 	}),
-	rules("array-session", []string{sim.HPE}, func(*sim.Lab, *rand.Rand) []fault.Rule {
-		return []fault.Rule{{Hop: ledger.WSAPI, Do: fault.Error(&array.Error{Kind: array.SessionKey, Reason: "invalid session key"})}}
+	often("array-busy", onHPE, "error", func(*sim.Lab, *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: ledger.WSAPI}, &fault.ErrorParams{Code: "SYSTEM_BUSY"}
 	}),
-	rules("array-reply-lost", []string{sim.HPE}, func(*sim.Lab, *rand.Rand) []fault.Rule {
-		return []fault.Rule{{Hop: ledger.WSAPI, Phase: fault.After, Do: fault.Drop()}}
+	often("array-session", onHPE, "error", func(*sim.Lab, *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: ledger.WSAPI}, &fault.ErrorParams{Code: "INV_SESS_KEY"}
 	}),
-	rules("task-fails", []string{sim.VSphere}, func(*sim.Lab, *rand.Rand) []fault.Rule {
-		return []fault.Rule{{Hop: ledger.VCenter, Match: func(c fault.Call) bool { return strings.HasPrefix(c.Op, "task:") }, Do: fault.Error(&vcenter.Fault{Fault: &cnstypes.CnsFault{Reason: "soak"}})}}
+	often("array-reply-lost", onHPE, "drop", func(*sim.Lab, *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: ledger.WSAPI, Phase: fault.After}, nil
 	}),
-	rules("host-error", nil, func(_ *sim.Lab, r *rand.Rand) []fault.Rule {
-		no := []syscall.Errno{syscall.EIO, syscall.EBUSY, syscall.ENOMEM}[r.IntN(3)]
-		return []fault.Rule{{Hop: ledger.Host, Match: func(c fault.Call) bool { return strings.HasPrefix(c.Component, "driver@") }, Do: fault.Error(no)}}
+	often("task-fails", onVSphere, "error", func(*sim.Lab, *rand.Rand) (fault.Rule, any) {
+		return fault.Rule{Hop: ledger.VCenter, Phase: fault.Task}, &fault.ErrorParams{Code: "CnsFault", Message: "soak"}
 	}),
-	{"backend-away", nil, func(_ context.Context, l *sim.Lab, _ *rand.Rand, did func(string)) func() {
-		did("backend-away")
-		return outage(l)
-	}},
-	{"sessions-end", nil, func(_ context.Context, l *sim.Lab, _ *rand.Rand, did func(string)) func() {
-		did("sessions-end")
-		l.KillSessions()
-		return nil
-	}},
-	{"control-plane-crash", nil, func(_ context.Context, l *sim.Lab, r *rand.Rand, did func(string)) func() {
-		return crash(l, r, did, "csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter", "attachdetach-controller", "persistentvolume-controller", "default-scheduler")
-	}},
-	{"driver-crash", nil, func(_ context.Context, l *sim.Lab, r *rand.Rand, did func(string)) func() {
-		names := []string{"driver-controller"}
-		for _, n := range l.Nodes() {
-			names = append(names, "driver@"+n, "registrar@"+n)
+	often("host-error", nil, "error", func(_ *sim.Lab, r *rand.Rand) (fault.Rule, any) {
+		match := func(c fault.Call) bool { return strings.HasPrefix(c.Component, "driver@") }
+		return fault.Rule{Hop: ledger.Host, Match: match}, &fault.ErrorParams{Code: []string{"EIO", "EBUSY", "ENOMEM"}[r.IntN(3)]}
+	}),
+	{"backend-away", nil, func(l *sim.Lab, _ *rand.Rand) (rules []fault.Rule) {
+		for _, p := range []fault.Phase{fault.Before, fault.After} {
+			rules = append(rules, does(fault.Rule{Hop: l.StorageHop(), Component: "driver-controller", Phase: p}, "drop", nil))
 		}
-		return crash(l, r, did, names...)
+		return rules
 	}},
-	{"provider-crash", []string{sim.HPE}, func(_ context.Context, l *sim.Lab, r *rand.Rand, did func(string)) func() {
-		return crash(l, r, did, "csp")
-	}},
-	{"kubelet-crash", nil, func(_ context.Context, l *sim.Lab, r *rand.Rand, did func(string)) func() {
-		var names []string
-		for _, n := range l.Nodes() {
-			names = append(names, "kubelet@"+n)
+	once("sessions-end", nil, "session-killed", func(*sim.Lab, *rand.Rand) any { return nil }),
+	once("password-rotated", nil, "password-rotated", func(_ *sim.Lab, r *rand.Rand) any { return &fault.LastParams{For: minutes(r, 30)} }),
+	once("partition", nil, "partition", func(l *sim.Lab, r *rand.Rand) any {
+		node := l.Nodes()[r.IntN(len(l.Nodes()))]
+		backend := map[string]string{sim.VSphere: "vcenter", sim.HPE: "csp"}[l.Backend()]
+		sides := [][2]string{{node, "control-plane"}, {"kubelet@" + node, "driver@" + node}, {"driver-controller", backend}, {"csi-attacher", "driver-controller"}, {"csi-provisioner", "driver-controller"},
+			{"csi-provisioner", "apiserver"}, {"attachdetach-controller", "apiserver"}}
+		s := sides[r.IntN(len(sides))]
+		if i := r.IntN(2); i == 1 {
+			s[0], s[1] = s[1], s[0]
 		}
-		return crash(l, r, did, names...)
-	}},
-	{"power-loss", nil, func(ctx context.Context, l *sim.Lab, r *rand.Rand, did func(string)) func() {
-		nodes := l.Nodes()
-		node := nodes[r.IntN(len(nodes))]
-		if l.PowerOff(ctx, node) != nil {
-			return nil // it is off
-		}
-		did("power-loss")
-		return func() { _ = l.PowerOn(context.WithoutCancel(ctx), node) }
-	}},
-}
-
-func crash(l *sim.Lab, r *rand.Rand, did func(string), names ...string) func() {
-	name := names[r.IntN(len(names))]
-	kind, _, _ := strings.Cut(name, "@")
-	did("crash " + kind)
-	l.Crash(name)
-	return nil
+		return &fault.PartitionParams{A: s[0], B: s[1], OneWay: r.IntN(2) == 1, For: minutes(r, 20)}
+	}),
+	once("vm-moved", onVSphere, "vm-moved", func(l *sim.Lab, r *rand.Rand) any {
+		return &fault.NodeParams{Node: l.Nodes()[r.IntN(len(l.Nodes()))]}
+	}),
+	once("datastore-maintenance", onVSphere, "datastore-maintenance", func(_ *sim.Lab, r *rand.Rand) any {
+		return &fault.DatastoreParams{For: minutes(r, 30)}
+	}),
+	once("vcenter-crash", onVSphere, "crash", func(_ *sim.Lab, r *rand.Rand) any {
+		return &fault.CrashParams{Component: "vcenter", State: []string{"kept", "lost"}[r.IntN(2)], For: minutes(r, 10)}
+	}),
+	once("array-node-crash", onHPE, "crash", func(_ *sim.Lab, r *rand.Rand) any {
+		return &fault.CrashParams{Component: fmt.Sprintf("array1:%d", r.IntN(2)), For: minutes(r, 10)}
+	}),
+	killed("control-plane-crash", nil, func(*sim.Lab) []string {
+		return []string{"csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter", "attachdetach-controller", "persistentvolume-controller", "default-scheduler"}
+	}),
+	killed("driver-crash", nil, func(l *sim.Lab) []string {
+		return append(onNodes(l, "driver", "registrar"), "driver-controller")
+	}),
+	killed("provider-crash", onHPE, func(*sim.Lab) []string { return []string{"csp"} }),
+	killed("kubelet-crash", nil, func(l *sim.Lab) []string { return onNodes(l, "kubelet") }),
+	once("power-loss", nil, "power-loss", func(l *sim.Lab, r *rand.Rand) any {
+		return &fault.PowerLossParams{Node: l.Nodes()[r.IntN(len(l.Nodes()))]}
+	}),
 }

@@ -34,10 +34,12 @@ const (
 )
 
 // Converge is called when all faults are over: nothing that is still armed will
-// act, and what was taken down is up again. It requires that the lab reaches
+// act, and what was taken down is up again. What rules have done to the lab heals
+// now. It requires that the lab reaches
 // what its objects ask for by itself, within the time and the number of calls
 // that invariant I7 grants, and that all invariants hold then.
 func (l *Lab) Converge(ctx context.Context) error {
+	l.Plan.Heal()
 	l.mu.Lock()
 	l.healing = &healing{seq: uint64(l.Ledger.Len()), at: time.Now()}
 	l.mu.Unlock()

@@ -81,15 +81,10 @@ func (l *Lab) FlipBits(volume string, offset int64, mask byte) error {
 		return err
 	}
 	defer img.Close()
-	b := make([]byte, 1)
-	if n, err := img.ReadAt(b, offset); n != 1 {
-		return fmt.Errorf("volume %s: byte %d: %w", volume, offset, err)
+	if err := disk.Flip(img, offset, mask); err != nil {
+		return fmt.Errorf("volume %s: %w", volume, err)
 	}
-	b[0] ^= mask
-	if _, err := img.WriteAt(b, offset); err != nil {
-		return fmt.Errorf("volume %s: byte %d: %w", volume, offset, err)
-	}
-	return img.Sync()
+	return nil
 }
 
 // FailIO makes a node's I/O to a range of a volume fail, in bytes; length 0 is

@@ -13,45 +13,24 @@ import (
 	"github.com/csilab/csilab/sim/ledger"
 )
 
-// Partition is a network that loses what two sides send each other. A side is
-// a component as the ledger names it ("kubelet@node-1", "driver-controller",
-// "csi-attacher", "csp"), what is called ("apiserver", "vcenter", "csp",
-// "array", "driver-controller", "driver@node-1"), a node ("node-1": all that
-// runs there), or "control-plane": API server, controllers and sidecars.
-//
-// A node's path to the storage itself is no part of it: see CutStorage.
-type Partition struct {
-	A, B string
-	// OneWay loses only what A sends: its requests, and its answers to B.
-	OneWay bool
-	// GiveUp is how long a call waits for packets to go through before its
-	// connection ends; 0 means 15 minutes, how long Linux sends again
-	// (net.ipv4.tcp_retries2 = 15 is 924.6 s; 45 s on the hop kube, where
-	// HTTP/2 pings tell client-go: 30 s without a frame and 15 s without an
-	// answer, k8s.io/apimachinery pkg/util/net/http.go).
-	GiveUp time.Duration
-}
+// Partition is a network that loses what two sides send each other: see
+// fault.Partition. A node's path to the storage itself is no part of it: see
+// CutStorage.
+type Partition = fault.Partition
 
 const (
 	tcpGivesUp  = 15 * time.Minute
 	kubeGivesUp = 45 * time.Second
 )
 
-// String names the partition, also in the ledger.
-func (p Partition) String() string {
-	if p.OneWay {
-		return fmt.Sprintf("partition: nothing from %s to %s", p.A, p.B)
-	}
-	return fmt.Sprintf("partition: %s | %s", p.A, p.B)
-}
-
 const (
 	apiServer    = "apiserver"
 	controlPlane = "control-plane"
 )
 
-// callee is the component that answers a call; "" where none is in between.
-func callee(c fault.Call) string {
+// Callee is the component that answers a call, as sides of partitions are named;
+// "" where none is in between.
+func (l *Lab) Callee(c fault.Call) string {
 	switch c.Hop {
 	case ledger.Kube:
 		return apiServer
@@ -107,7 +86,7 @@ func (l *Lab) checkSide(field, side string) error {
 		allowed = append(allowed, "vcenter")
 	}
 	for _, n := range l.nodes {
-		allowed = append(allowed, n.Name, "kubelet@"+n.Name, "driver@"+n.Name)
+		allowed = append(allowed, n.Name, "kubelet@"+n.Name, "driver@"+n.Name, "registrar@"+n.Name)
 	}
 	for c := range l.controllers {
 		allowed = append(allowed, c)
@@ -130,7 +109,7 @@ func (l *Lab) Partition(p Partition) (heal func(), err error) {
 	healed := make(chan struct{})
 	// request: X asks Y over the partition; reply: Y's answer to X is lost.
 	lost := func(c fault.Call, reply bool) bool {
-		from, to := c.Component, callee(c)
+		from, to := c.Component, l.Callee(c)
 		if reply {
 			from, to = to, from
 		}

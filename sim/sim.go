@@ -220,14 +220,18 @@ func (l *Lab) Inject(r fault.Rule) *fault.Armed {
 	return l.Plan.Arm(r)
 }
 
-// Disarm takes a rule out.
+// Disarm takes a rule out and heals what it has done.
 func (l *Lab) Disarm(a *fault.Armed) { l.Plan.Disarm(a) }
 
 // Unfired is an error that names the rules that had to fire and have not.
 func (l *Lab) Unfired() error {
 	var names []string
 	for _, r := range l.Plan.Unfired() {
-		names = append(names, r.Name)
+		name := r.Name
+		if why := r.Missed(); why != nil {
+			name += " (" + why.Error() + ")"
+		}
+		names = append(names, name)
 	}
 	if len(names) == 0 {
 		return nil

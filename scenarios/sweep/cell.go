@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
 )
@@ -34,14 +33,9 @@ type planned struct {
 // id names a fault in a flow: what --cell takes.
 func (p planned) id() string { return p.call.String() + "," + p.kind }
 
-// rule is the fault's rule in a lab.
-func (p planned) rule(l *sim.Lab) fault.Rule {
-	do := p.trouble.Do
-	if p.trouble.With != nil {
-		do = p.trouble.With(l)
-	}
-	return fault.Rule{Name: p.id(), Hop: p.call.Hop, Op: p.call.Op, Component: p.call.Component, Nth: p.call.Nth,
-		Phase: p.trouble.Phase, Do: do, MayNotFire: true}
+// rule is the fault's rule, for one lab.
+func (p planned) rule() (fault.Rule, error) {
+	return p.trouble.rule(fault.Rule{Name: p.id(), Hop: p.call.Hop, Op: p.call.Op, Component: p.call.Component, Nth: p.call.Nth, MayNotFire: true})
 }
 
 // between joins the faults of a pair in its id.
@@ -133,8 +127,9 @@ func callsOf(es []ledger.Entry, keep func(ledger.Entry) bool) (calls []Call, ent
 	return calls, entries
 }
 
-// plan makes the cells of a flow's calls, and says which kinds fit where.
-func plan(calls []Call, entries []ledger.Entry, ks []Kind, t times) (cells []planned, misfits []Misfit) {
+// plan makes the cells of a flow's calls, and says which kinds fit where. lacks
+// says why a kind of fault can't be done in the lab.
+func plan(calls []Call, entries []ledger.Entry, ks []Kind, t times, lacks func(kind string) string) (cells []planned, misfits []Misfit) {
 	for i, c := range calls {
 		for _, k := range ks {
 			trouble, err := k.At(entries[i], t)
@@ -142,8 +137,16 @@ func plan(calls []Call, entries []ledger.Entry, ks []Kind, t times) (cells []pla
 				err = errors.New(why)
 			}
 			if err == nil {
-				cells = append(cells, planned{c, k.Name, trouble})
-				continue
+				if why := lacks(trouble.Kind); why != "" {
+					err = errors.New("the lab " + why)
+				}
+			}
+			if err == nil {
+				cell := planned{c, k.Name, trouble}
+				if _, err = cell.rule(); err == nil {
+					cells = append(cells, cell)
+					continue
+				}
 			}
 			j := slices.IndexFunc(misfits, func(m Misfit) bool { return m.Kind == k.Name && m.Reason == err.Error() })
 			if j < 0 {

@@ -124,10 +124,14 @@ const calm = 15 * time.Second
 func (e *engine) clean(ctx context.Context, p *Part) {
 	var calls []Call
 	var entries []ledger.Entry
+	lacking := map[string]string{}
 	err := e.inside(ctx, p, func(ctx context.Context) error {
 		lab, err := e.ready(ctx, p)
 		if err != nil {
 			return err
+		}
+		for _, k := range fault.Kinds() {
+			lacking[k.Name] = k.Lacks(lab)
 		}
 		err = func() error {
 			if e.Bubbles == nil {
@@ -168,7 +172,7 @@ func (e *engine) clean(ctx context.Context, p *Part) {
 	}
 	p.Calls = calls
 	var cells []planned
-	cells, p.Misfits = plan(calls, entries, e.Kinds, timesOf(p.Timers))
+	cells, p.Misfits = plan(calls, entries, e.Kinds, timesOf(p.Timers), func(kind string) string { return lacking[kind] })
 	e.choose(p, cells)
 }
 
@@ -267,15 +271,17 @@ func (e *engine) cell(ctx context.Context, p *Part, lab *sim.Lab, ps []planned, 
 	var first atomic.Pointer[time.Time] // when the first fault came
 	var armed []*fault.Armed
 	for _, x := range ps {
-		r := x.rule(lab)
-		do := r.Do
-		r.Do = noted{do, func(call fault.Call) {
+		r, err := x.rule()
+		if err != nil {
+			return err
+		}
+		r.Tell = func(call fault.Call) {
 			now := time.Now()
 			first.CompareAndSwap(nil, &now)
 			if x.trouble.Purge > 0 {
 				purgeLater(lab, call.Request, x.trouble.Purge)
 			}
-		}}
+		}
 		armed = append(armed, lab.Inject(r))
 	}
 	defer func() {
@@ -291,13 +297,17 @@ func (e *engine) cell(ctx context.Context, p *Part, lab *sim.Lab, ps []planned, 
 	var never []string
 	for i, a := range armed {
 		lab.Disarm(a)
-		if a.Fired() == 0 {
-			never = append(never, ps[i].id())
+		switch why := a.Missed(); {
+		case a.Fired() > 0:
+		case why != nil:
+			never = append(never, fmt.Sprintf("%s: %v", ps[i].id(), why))
+		default:
+			never = append(never, ps[i].id()+": the call did not come again")
 		}
 	}
 	got.fired = len(never) == 0
 	if !got.fired {
-		got.never = "the call did not come again: " + strings.Join(never, ", ")
+		got.never = strings.Join(never, "; ")
 	}
 	if err != nil {
 		return fmt.Errorf("with the fault: %w", err)
@@ -337,15 +347,4 @@ func purgeLater(lab *sim.Lab, task string, after time.Duration) {
 		case <-ctx.Done():
 		}
 	}()
-}
-
-// noted tells of an action that acts.
-type noted struct {
-	fault.Action
-	tell func(fault.Call)
-}
-
-func (n noted) Act(ctx context.Context, in *fault.Interceptor, c fault.Call) error {
-	n.tell(c)
-	return n.Action.Act(ctx, in, c)
 }

@@ -109,17 +109,22 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 		seq = in.begin(c)
 		ctx = &entry{ctx, seq}
 	}
-	before, at := in.Plan.ask(Before, c, true)
-	if before != nil {
+	before, at, changed := in.rule(ctx, Before, c, true)
+	if before == nil {
+		before = changed // for the ledger
+	} else {
 		c.firing = at
 		d, delivers := before.Do.(Delivery)
 		if !delivers {
 			err := before.Do.Act(ctx, in, c)
-			if errors.Is(err, ErrSkip) {
+			switch {
+			case errors.Is(err, ErrSkip):
 				in.end(seq, c.Hop, ledger.OK, nil, before)
 				return nil
-			}
-			if err != nil {
+			case isMissed(err):
+				in.Plan.missed(before, err)
+				before = changed
+			case err != nil:
 				if before.Phase == Result {
 					err = &InResult{err}
 				}
@@ -137,15 +142,25 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 	if in.Turn != nil && in.Plan != nil { // what ends at the same moment must not draw in any order
 		in.Turn(ctx, c)
 	}
-	after, at := in.Plan.ask(After, c, err == nil)
+	after, at, changed := in.rule(ctx, After, c, err == nil)
 	if after == nil {
-		in.end(seq, c.Hop, outcome(err), err, before)
+		if changed == nil {
+			changed = before
+		}
+		in.end(seq, c.Hop, outcome(err), err, changed)
 		return err
 	}
 	c.firing = at
 	ferr := after.Do.Act(ctx, in, c)
 	var body *Body
 	switch {
+	case isMissed(ferr):
+		in.Plan.missed(after, ferr)
+		if changed == nil {
+			changed = before
+		}
+		in.end(seq, c.Hop, outcome(err), err, changed)
+		return err
 	case ferr == nil:
 		in.end(seq, c.Hop, outcome(err), err, after)
 		return err
@@ -160,6 +175,27 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 	}
 	in.end(seq, c.Hop, ledger.MaybeApplied, ferr, after)
 	return ferr
+}
+
+// rule is the rule that decides on a call in a phase, or nil, and what its draws
+// are made from. Changes of the lab on the way to it are made, and changed is the
+// last of them.
+func (in *Interceptor) rule(ctx context.Context, ph Phase, c Call, ok bool) (r *Armed, at firing, changed *Armed) {
+	r, at = in.Plan.ask(ph, c, ok, 0)
+	for r != nil {
+		change, is := r.Do.(*Change)
+		if !is {
+			return r, at, changed
+		}
+		c.firing = at
+		if err := change.Act(ctx, in, c); err != nil {
+			in.Plan.missed(r, err)
+		} else {
+			changed = r
+		}
+		r, at = in.Plan.ask(ph, c, ok, r.seq)
+	}
+	return nil, at, changed
 }
 
 // delivered is op as a rule delivers it. It is a function of its own so that the

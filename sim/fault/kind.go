@@ -36,6 +36,9 @@ type Kind struct {
 	// Samples are parameters that a sweep tries on a call, each a pointer to a
 	// struct like Params; nil takes the zero ones.
 	Samples func(Call) []any
+	// Sweep says on which calls and in which phases all must come right by itself
+	// after it, once it has healed: those are a sweep's cells. nil: on none.
+	Sweep func(Call, Phase) bool
 	// Needs says what the world lacks for it, "" if nothing; nil: it needs none.
 	Needs func(world any) string
 	// Example is a rule that uses it, in YAML, without the list's dash.
@@ -108,6 +111,28 @@ func Make[P any](make func(at Rule, p P) (Action, error)) func(Rule, any) (Actio
 		}
 		return make(at, p)
 	}
+}
+
+// limited is a world that has a kind's methods and can't do all of them.
+type limited interface {
+	// Lacks says what a kind needs that the world does not have, and what it has;
+	// "" if it has all.
+	Lacks(kind string) string
+}
+
+// Lacks says why the kind can't be done in a world, "" if it can: what follows
+// "this lab".
+func (k Kind) Lacks(world any) string {
+	if k.Needs == nil {
+		return ""
+	}
+	if can := k.Needs(world); can != "" {
+		return "can't " + can
+	}
+	if w, ok := world.(limited); ok {
+		return w.Lacks(k.Name)
+	}
+	return ""
 }
 
 // NewParams is a pointer to a copy of the kind's parameters, or nil.

@@ -38,3 +38,8 @@ nth: 1
 do: drop`,
 	})
 }
+
+// toBackend says whether a call goes to the storage.
+func toBackend(c Call) bool {
+	return notOfTask(c) && (c.Hop == ledger.VCenter || c.Hop == ledger.CSP || c.Hop == ledger.WSAPI)
+}

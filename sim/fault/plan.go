@@ -78,8 +78,10 @@ func (p *Plan) enter(a *Armed) {
 	p.at[k] = append(slices.Clip(p.at[k]), a)
 }
 
-// Disarm takes a rule out; calls that it already holds stay held.
+// Disarm takes a rule out and heals what it has done; calls that it already holds
+// stay held.
 func (p *Plan) Disarm(a *Armed) {
+	defer a.Heal()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	without := func(rs []*Armed) []*Armed {
@@ -100,14 +102,25 @@ func (p *Plan) Disarm(a *Armed) {
 	}
 }
 
-// Clear takes all rules out and returns them. What has fired is forgotten.
+// Clear takes all rules out, heals what they have done and returns them. What
+// has fired is forgotten.
 func (p *Plan) Clear() []*Armed {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	rs := p.rules
 	p.rules, p.at, p.wide, p.done = nil, nil, nil, nil
 	p.armed.Store(0)
+	p.mu.Unlock()
+	for _, r := range slices.Backward(rs) {
+		r.Heal()
+	}
 	return rs
+}
+
+// Heal undoes what all armed rules have done, the last first. They stay armed.
+func (p *Plan) Heal() {
+	for _, r := range slices.Backward(p.Rules()) {
+		r.Heal()
+	}
 }
 
 // Rules lists the armed rules in order.
@@ -180,9 +193,10 @@ func (p *Plan) Unfired() []*Armed {
 	return out
 }
 
-// ask returns the rule that acts on call c in phase ph, or nil, and what its
-// draws are made from. ok says whether the call succeeded (phase After).
-func (p *Plan) ask(ph Phase, c Call, ok bool) (*Armed, firing) {
+// ask returns the first rule behind a place in the order of arming (0: of all)
+// that acts on call c in phase ph, or nil, and what its draws are made from. ok
+// says whether the call succeeded (phase After).
+func (p *Plan) ask(ph Phase, c Call, ok bool, behind int) (*Armed, firing) {
 	if p == nil || p.armed.Load() == 0 {
 		return nil, firing{}
 	}
@@ -200,11 +214,14 @@ func (p *Plan) ask(ph Phase, c Call, ok bool) (*Armed, firing) {
 		} else {
 			r, wide = wide[0], wide[1:]
 		}
-		if r.OnlySuccess && !ok || !r.matches(c, name) || r.AfterRule != "" && !p.hasFired(r.AfterRule) {
+		if r.seq <= behind || r.OnlySuccess && !ok || !r.matches(c, name) || r.AfterRule != "" && !p.hasFired(r.AfterRule) {
 			continue
 		}
 		if n, acts := r.take(p.Seed, c, name); acts {
 			p.fired(r.Name)
+			if r.Tell != nil {
+				r.Tell(c)
+			}
 			return r, firing{p.Seed, r.Name, n}
 		}
 	}
@@ -224,4 +241,18 @@ func (p *Plan) fired(name string) {
 		p.done = map[string]bool{}
 	}
 	p.done[name] = true
+}
+
+// missed takes a firing back that came to nothing.
+func (p *Plan) missed(a *Armed, why error) {
+	a.mu.Lock()
+	a.fired--
+	a.why = why
+	never := a.fired == 0
+	a.mu.Unlock()
+	if never {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.done, a.Name)
+	}
 }

@@ -291,10 +291,10 @@ func TestWideRulesKeepToWhatTheirKindFits(t *testing.T) {
 func TestUnknownWorldIsAnError(t *testing.T) {
 	in, _, p := interceptor()
 	in.World = struct{}{}
-	p.Arm(fault.Rule{Do: fault.Crash("")})
+	a := p.Arm(fault.Rule{Do: fault.Crash("")})
 	var none *fault.NoWorldError
-	if err := in.Do(t.Context(), attach, nothing); !errors.As(err, &none) {
-		t.Errorf("%v", err)
+	if err := in.Do(t.Context(), attach, nothing); err != nil || !errors.As(a.Missed(), &none) || a.Fired() != 0 {
+		t.Errorf("%v, missed: %v", err, a.Missed())
 	}
 }
 

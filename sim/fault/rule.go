@@ -66,6 +66,10 @@ func subjectOf(c Call) subject {
 	return s
 }
 
+// Administrator is the component that calls of the lab itself are made by: what
+// somebody does behind the driver's back. A rule is about them only if it names it.
+const Administrator = "admin"
+
 // Phase is where in a call a rule acts.
 type Phase string
 
@@ -131,6 +135,10 @@ type Rule struct {
 	// Do is what happens.
 	Do Action
 
+	// Tell is told of each call that the rule acts on, before it does; nil: nobody.
+	// It must be quick.
+	Tell func(Call)
+
 	// MayNotFire says that the rule need not fire. All others must.
 	MayNotFire bool
 }
@@ -159,6 +167,7 @@ type Armed struct {
 	mu       sync.Mutex
 	seen     int
 	fired    int
+	why      error // of the last firing that came to nothing
 	subjects map[subject]int
 }
 
@@ -167,6 +176,14 @@ func (a *Armed) Fired() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.fired
+}
+
+// Missed says why the rule could not act the last time that it was to and could
+// not; nil: it always could.
+func (a *Armed) Missed() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.why
 }
 
 // Seen is how many calls matched the rule's Where.
@@ -240,6 +257,9 @@ func globbed(parts []string, text string) bool {
 // where the call has its id.
 func (a *Armed) matches(c Call, node string) bool {
 	r := &a.Rule
+	if c.Component == Administrator && r.Component != Administrator {
+		return false
+	}
 	return (r.Hop == "" || r.Hop == c.Hop) && a.fits(c.Op) &&
 		(r.Component == "" || r.Component == c.Component) && (r.Node == "" || r.Node == c.Node || r.Node == node) &&
 		(r.Volume == "" || r.Volume == c.Volume) && (r.Snapshot == "" || r.Snapshot == c.Snapshot) &&

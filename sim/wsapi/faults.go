@@ -1,6 +1,7 @@
 package wsapi
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -34,8 +35,11 @@ func symbols() (out []string) {
 	for _, k := range array.Kinds() {
 		out = append(out, string(k))
 	}
-	return out
+	return append(out, internalSymbol)
 }
+
+// internalSymbol is the array's own failure, code 1.
+const internalSymbol = "INT_SERV_ERR"
 
 func makeError(_ string, s fault.ErrorSpec) (error, error) {
 	if n, ok := strings.CutPrefix(s.Code, httpPrefix); ok {
@@ -51,6 +55,11 @@ func makeError(_ string, s fault.ErrorSpec) (error, error) {
 			text = http.StatusText(status)
 		}
 		return &Fault{Status: status, Desc: text}, nil
+	}
+	if s.Code == internalSymbol || s.Code == strconv.Itoa(codeInternal) {
+		f := &Fault{Status: http.StatusInternalServerError, Code: codeInternal, Desc: "internal server error"}
+		f.Desc, f.Status = cmp.Or(s.Message, f.Desc), cmp.Or(s.Status, f.Status)
+		return f, nil
 	}
 	for _, k := range array.Kinds() {
 		w := k.Wire()

@@ -15,12 +15,9 @@ func (f serveFlags) planSeed(arrays *labfile.Storage) uint64 {
 	return max(1, f.seed)
 }
 
-// servedWorld is what kinds can act on beside a running serve.
-type servedWorld struct{}
-
 // faultsServed is the fault plan and what its rules are checked against.
 func (r *serving) faultsServed() control.Faults {
-	lab := faultfile.Lab{World: servedWorld{}}
+	lab := faultfile.Lab{World: r.faults.World}
 	if len(r.vcenters) > 0 {
 		lab.Hops = append(lab.Hops, string(ledger.VCenter))
 	}

@@ -37,6 +37,7 @@ type served struct {
 type serving struct {
 	names    []string
 	vcenters []*vcenter.VCenter
+	disks    []disk.Store     // of each vCenter
 	storage  *labfile.Storage // nil: no arrays
 	san      *san.SAN
 	csp      *csp.Server
@@ -96,6 +97,8 @@ func ofState(err error) bool {
 // longer. Errors carry their exit code.
 func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f serveFlags, log *slog.Logger, fail func(error)) (_ *serving, err error) {
 	r := &serving{faults: &fault.Interceptor{Plan: &fault.Plan{Seed: f.planSeed(arrays)}}}
+	world := &servedWorld{r: r}
+	r.faults.World = world
 	defer func() {
 		if err != nil {
 			r.close()
@@ -156,7 +159,7 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 			return nil, &exitError{codeOfFile(err), err}
 		}
 		r.closers = append(r.closers, v.Close)
-		r.names, r.vcenters = append(r.names, p.name), append(r.vcenters, v)
+		r.names, r.vcenters, r.disks = append(r.names, p.name), append(r.vcenters, v), append(r.disks, store)
 		for _, n := range cfg.Nodes {
 			r.vms = append(r.vms, n.Name)
 			if err := r.addNode(ctx, nodes.Machine{Name: n.Name, BIOSUUID: v.VMUUID(n.Name)}); err != nil {
@@ -172,6 +175,7 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 	if err := r.addServers(ctx, f.nodes); err != nil {
 		return nil, err
 	}
+	r.closers = append(r.closers, world.close)
 	if err := r.startControl(log); err != nil {
 		return nil, err
 	}

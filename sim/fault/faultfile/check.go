@@ -149,8 +149,12 @@ func (d *decoder) between(said []Rule, rules []fault.Rule) {
 	}
 }
 
-// takesAll says whether a fires on every call that b could match.
+// takesAll says whether a fires on every call that b could match and leaves
+// nothing of it to b.
 func takesAll(a, b fault.Rule) bool {
+	if _, goesOn := a.Do.(*fault.Change); goesOn {
+		return false
+	}
 	covers := func(x, y string) bool { return x == "" || x == y }
 	return a.Do != nil && b.Do != nil && a.Normal().Phase == b.Normal().Phase && a.Nth == 0 && a.First == 0 && a.Every == 0 && a.Probability == 0 && a.AfterRule == "" &&
 		a.Where == nil && (a.Match == nil || exact(b) && a.Match(fault.Call{Hop: b.Hop, Op: b.Normal().Op})) && (!a.OnlySuccess || b.OnlySuccess) &&

@@ -126,7 +126,7 @@ func TestErrors(t *testing.T) {
 		{"node", head + "- {name: a, node: node-3, do: hang}\n- {name: b, component: kubelet@node-9, do: hang}\n", faultfile.Lab{Nodes: []string{"node-1", "node-2"}}, []string{
 			`rules[0].node: this lab has no node "node-3"; did you mean node-1?`, `rules[1].component: this lab has no node "node-9"`}},
 		{"hop that the lab has not", head + "- {name: a, hop: wsapi, do: hang}\n", faultfile.Lab{Hops: []string{"csi"}}, []string{"f.yaml:4:18: rules[0].hop: this lab has no hop wsapi; it has csi"}},
-		{"what the lab can't", head + "- {name: a, do: crash}\n", faultfile.Lab{World: struct{}{}}, []string{"f.yaml:4:17: rules[0].do: this lab can't crash components"}},
+		{"what the lab can't", head + "- {name: a, do: crash}\n", faultfile.Lab{World: struct{}{}}, []string{"f.yaml:4:17: rules[0].do: crash: this lab can't crash components"}},
 		{"alias", head + "- &a {name: a, do: hang}\n", faultfile.Lab{}, []string{"anchors and aliases are not taken"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -180,9 +180,9 @@ func (d *decoder) rule(path string, r Rule) fault.Rule {
 	if r.OnlySuccess && out.Phase != fault.After {
 		d.Wrong(path+".onlySuccess", "is for phase after, the phase is %s", out.Phase)
 	}
-	if d.lab.World != nil && r.Do.kind.Needs != nil {
-		if lacks := r.Do.kind.Needs(d.lab.World); lacks != "" {
-			d.Wrong(path+".do", "this lab can't %s", lacks)
+	if d.lab.World != nil {
+		if lacks := r.Do.kind.Lacks(d.lab.World); lacks != "" {
+			d.Wrong(path+".do", "%s: this lab %s", r.Do.kind.Name, lacks)
 		}
 	}
 	opOK := d.operation(path, &out, r.Do.kind)
