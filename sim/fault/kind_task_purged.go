@@ -17,7 +17,7 @@ func (purgeAction) String() string                                { return "purg
 func init() {
 	Register(Kind{
 		Name:   "task-purged",
-		Doc:    "The vCenter forgets the task, as one that is restored or cleans its database: who waits for it is told ManagedObjectNotFound. In phase task its work is never done, in phase after it is done.",
+		Doc:    "The vCenter forgets the task, as one that is restored or cleans its database: who comes to wait for it is told ManagedObjectNotFound, who has seen it that it left. In phase task its work is never done, in phase after it is done.",
 		Phases: []Phase{After, Task},
 		Hops:   []ledger.Hop{ledger.VCenter},
 		Fits:   ofTask,

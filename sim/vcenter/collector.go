@@ -32,13 +32,20 @@ type ref = types.ManagedObjectReference
 type watch struct {
 	mo.PropertyCollector // a reference to be registered under
 
+	inventory *simulator.Registry
+
 	mu    sync.Mutex
 	byRef map[ref]map[*filter]struct{}
 	deep  map[*filter]struct{} // filters whose traversal any object may be part of
+	// going are objects that are being removed: the registry tells so before it
+	// forgets them. They count as gone. A filter that tracks an object and then
+	// finds it here, or not at all, has seen its end; one that finds it anywhere
+	// else will be told.
+	going map[ref]struct{}
 }
 
-func newWatch() *watch {
-	w := &watch{byRef: map[ref]map[*filter]struct{}{}, deep: map[*filter]struct{}{}}
+func newWatch(inventory *simulator.Registry) *watch {
+	w := &watch{inventory: inventory, byRef: map[ref]map[*filter]struct{}{}, deep: map[*filter]struct{}{}, going: map[ref]struct{}{}}
 	w.Self = ref{Type: "PropertyCollector", Value: "csilab-watch"}
 	return w
 }
@@ -81,16 +88,37 @@ func (w *watch) forget(f *filter) {
 	w.mu.Unlock()
 }
 
-// fate is what has become of an object.
-type fate int
+// isGoing says whether an object is being removed.
+func (w *watch) isGoing(r ref) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.going[r]
+	return ok
+}
 
-const (
-	isNew fate = iota
-	isOther
-	isGoing // the registry tells before it forgets the object
-)
+// goes notes that an object is being removed, and drops the notes of those that
+// the registry has forgotten by now.
+func (w *watch) goes(r ref) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for old := range w.going {
+		if w.inventory.Get(old) == nil {
+			delete(w.going, old)
+		}
+	}
+	w.going[r] = struct{}{}
+}
 
-func (w *watch) changed(r ref, how fate) {
+// comes takes back that an object is being removed: there is one of its name
+// again.
+func (w *watch) comes(r ref) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.going, r)
+}
+
+// changed marks an object for the filters that look at it.
+func (w *watch) changed(r ref) {
 	w.mu.Lock()
 	fs := make([]*filter, 0, len(w.byRef[r])+len(w.deep))
 	for f := range w.byRef[r] {
@@ -104,21 +132,27 @@ func (w *watch) changed(r ref, how fate) {
 	}
 	w.mu.Unlock()
 	for _, f := range fs {
-		f.mark(r, how)
+		f.mark(r)
 	}
 }
 
 // PutObject, UpdateObject and RemoveObject implement simulator.RegisterObject.
 // They are called with locks of objects held, so they only take notes.
-func (w *watch) PutObject(_ *simulator.Context, o mo.Reference) { w.changed(o.Reference(), isNew) }
+func (w *watch) PutObject(_ *simulator.Context, o mo.Reference) {
+	w.comes(o.Reference())
+	w.changed(o.Reference())
+}
 
 // UpdateObject implements simulator.RegisterObject.
 func (w *watch) UpdateObject(_ *simulator.Context, o mo.Reference, _ []types.PropertyChange) {
-	w.changed(o.Reference(), isOther)
+	w.changed(o.Reference())
 }
 
 // RemoveObject implements simulator.RegisterObject.
-func (w *watch) RemoveObject(_ *simulator.Context, r ref) { w.changed(r, isGoing) }
+func (w *watch) RemoveObject(_ *simulator.Context, r ref) {
+	w.goes(r)
+	w.changed(r)
+}
 
 // collector is a PropertyCollector of one session.
 type collector struct {
@@ -140,10 +174,12 @@ type collector struct {
 	pending []change
 }
 
-// change is an update that waits to be sent.
+// change is an update that waits to be sent, or an object that was found to be
+// missing.
 type change struct {
-	filter ref
-	update types.ObjectUpdate
+	filter  ref
+	update  types.ObjectUpdate
+	missing *types.MissingObject
 }
 
 func newCollector(v *VCenter, s *session, self ref) *collector {
@@ -173,24 +209,17 @@ type filter struct {
 	// Under pc.mu.
 	all   bool // the selection itself may have changed
 	dirty map[ref]struct{}
-	// going are objects that are being removed. They count as gone: whoever
-	// looks before the registry has forgotten them is not told again.
-	going map[ref]struct{}
 	// known is what the client was told; whoever holds pc.turn writes it, under pc.mu.
 	known map[ref]map[string]any
+	// missing are the roots that the client was told are missing; likewise.
+	missing map[ref]struct{}
 }
 
 // Reference implements mo.Reference.
 func (f *filter) Reference() ref { return f.Self }
 
-func (f *filter) mark(r ref, how fate) {
+func (f *filter) mark(r ref) {
 	f.pc.mu.Lock()
-	switch how {
-	case isNew:
-		delete(f.going, r)
-	case isGoing:
-		f.going[r] = struct{}{}
-	}
 	if _, ok := f.known[r]; ok {
 		f.dirty[r] = struct{}{}
 	} else {
@@ -228,9 +257,25 @@ func (f *filter) isDeep() bool {
 	return false
 }
 
+// reportsMissing says whether objects that are not there are told as missing,
+// instead of failing the call (PropertyFilterSpec.reportMissingObjectsInResults).
+func reportsMissing(s types.PropertyFilterSpec) bool {
+	return s.ReportMissingObjectsInResults != nil && *s.ReportMissingObjectsInResults
+}
+
+// there says whether an object can be looked at.
+func (pc *collector) there(ctx *simulator.Context, r ref) bool {
+	return ctx.Session.Get(r) != nil && !pc.v.watch.isGoing(r)
+}
+
 // CreateFilter implements the method of the API.
-func (pc *collector) CreateFilter(_ *simulator.Context, req *types.CreateFilter) soap.HasFault {
-	f := &filter{pc: pc, roots: map[ref]struct{}{}, all: true, dirty: map[ref]struct{}{}, going: map[ref]struct{}{}, known: map[ref]map[string]any{}}
+func (pc *collector) CreateFilter(ctx *simulator.Context, req *types.CreateFilter) soap.HasFault {
+	for _, o := range req.Spec.ObjectSet {
+		if !reportsMissing(req.Spec) && !pc.there(ctx, o.Obj) {
+			return &methods.CreateFilterBody{Fault_: simulator.Fault("", &types.ManagedObjectNotFound{Obj: o.Obj})}
+		}
+	}
+	f := &filter{pc: pc, roots: map[ref]struct{}{}, all: true, dirty: map[ref]struct{}{}, known: map[ref]map[string]any{}, missing: map[ref]struct{}{}}
 	f.Self = pc.s.next("PropertyFilter")
 	f.Spec, f.PartialUpdates = req.Spec, req.PartialUpdates
 	f.paths, _ = onTasks(pc.s, f.Spec)
@@ -461,6 +506,7 @@ func (pc *collector) restart() {
 	defer pc.mu.Unlock()
 	for _, f := range pc.filters {
 		f.all = true
+		clear(f.missing)
 		// What is known stays tracked; it is told again as if new.
 		for r := range f.known {
 			f.known[r] = nil
@@ -478,6 +524,10 @@ func (pc *collector) reply(limit int) *types.UpdateSet {
 		if last < 0 || set.FilterSet[last].Filter != c.filter {
 			set.FilterSet = append(set.FilterSet, types.PropertyFilterUpdate{Filter: c.filter})
 			last++
+		}
+		if c.missing != nil {
+			set.FilterSet[last].MissingSet = append(set.FilterSet[last].MissingSet, *c.missing)
+			continue
 		}
 		set.FilterSet[last].ObjectSet = append(set.FilterSet[last].ObjectSet, c.update)
 	}
@@ -509,23 +559,18 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 	pc.mu.Lock()
 	all, dirty := f.all, f.dirty
 	f.all, f.dirty = false, map[ref]struct{}{}
-	for r := range f.going {
-		if pc.s.Registry.Get(r) == nil && pc.v.vim.Get(r) == nil {
-			delete(f.going, r) // forgotten by now
-		}
-	}
-	going := maps.Clone(f.going)
 	pc.mu.Unlock()
 	if !all && len(dirty) == 0 {
 		return nil
 	}
+	strict = strict && !reportsMissing(f.Spec)
 	var objects []types.ObjectContent
 	var still map[ref]struct{} // selected as before, and not changed
 	var fault types.BaseMethodFault
 	if f.paths != nil {
-		objects, still, fault = f.gather(ctx, strict && all, all, dirty, going)
+		objects, still, fault = f.gather(ctx, strict && all, all, dirty)
 	} else {
-		objects, fault = f.collect(ctx, strict && all, all, dirty, going)
+		objects, fault = f.collect(ctx, strict && all, all, dirty)
 	}
 	if fault != nil {
 		pc.mu.Lock()
@@ -548,7 +593,7 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 		}
 		seen[o.Obj] = struct{}{}
 		if u, ok := f.difference(o); ok {
-			pc.pending = append(pc.pending, change{f.Self, u})
+			pc.pending = append(pc.pending, change{filter: f.Self, update: u})
 		}
 	}
 	candidates := dirty
@@ -578,19 +623,39 @@ func (f *filter) compute(ctx *simulator.Context, strict bool) types.BaseMethodFa
 			// view still names after it was removed. The client does not know it.
 			continue
 		}
-		pc.pending = append(pc.pending, change{f.Self, types.ObjectUpdate{Kind: types.ObjectUpdateKindLeave, Obj: r}})
+		pc.pending = append(pc.pending, change{filter: f.Self, update: types.ObjectUpdate{Kind: types.ObjectUpdateKindLeave, Obj: r}})
+	}
+	if reportsMissing(f.Spec) {
+		f.miss(ctx)
 	}
 	return nil
 }
 
+// miss tells which roots are not there, each once; pc.mu is held.
+func (f *filter) miss(ctx *simulator.Context) {
+	for r := range f.roots {
+		_, told := f.missing[r]
+		switch there := f.pc.there(ctx, r); {
+		case there:
+			delete(f.missing, r)
+		case !told:
+			f.missing[r] = struct{}{}
+			fault := &types.ManagedObjectNotFound{Obj: r}
+			f.pc.pending = append(f.pc.pending, change{filter: f.Self, missing: &types.MissingObject{
+				Obj: r, Fault: types.LocalizedMethodFault{Fault: fault, LocalizedMessage: textOf(fault)},
+			}})
+		}
+	}
+}
+
 // collect reads what the filter selects, or with all false what is dirty.
-func (f *filter) collect(ctx *simulator.Context, strict, all bool, dirty, going map[ref]struct{}) ([]types.ObjectContent, types.BaseMethodFault) {
+func (f *filter) collect(ctx *simulator.Context, strict, all bool, dirty map[ref]struct{}) ([]types.ObjectContent, types.BaseMethodFault) {
 	pc := f.pc
 	spec := f.Spec
 	if !all {
 		spec.ObjectSet = objectsOf(dirty)
 	}
-	objects, fault := pc.collect(ctx, spec, strict, going)
+	objects, fault := pc.collect(ctx, spec, strict)
 	if fault != nil {
 		return nil, fault
 	}
@@ -611,7 +676,7 @@ func (f *filter) collect(ctx *simulator.Context, strict, all bool, dirty, going 
 				pc.v.watch.track(f, r)
 			}
 			spec.ObjectSet = objectsOf(fresh)
-			again, fault := pc.collect(ctx, spec, false, going)
+			again, fault := pc.collect(ctx, spec, false)
 			if fault != nil {
 				return nil, fault
 			}
@@ -664,20 +729,18 @@ func objectsOf(refs map[ref]struct{}) []types.ObjectSpec {
 }
 
 // collect retrieves a copy of the selected properties, but not of what is
-// going. Only the lock of the object being read is held, by vcsim.
-func (pc *collector) collect(ctx *simulator.Context, spec types.PropertyFilterSpec, strict bool, going map[ref]struct{}) ([]types.ObjectContent, types.BaseMethodFault) {
+// being removed. Only the lock of the object being read is held, by vcsim.
+func (pc *collector) collect(ctx *simulator.Context, spec types.PropertyFilterSpec, strict bool) ([]types.ObjectContent, types.BaseMethodFault) {
 	lenient := !strict
-	if len(going) > 0 {
-		var there []types.ObjectSpec
-		for _, o := range spec.ObjectSet {
-			if _, ok := going[o.Obj]; !ok {
-				there = append(there, o)
-			} else if strict {
-				return nil, &types.ManagedObjectNotFound{Obj: o.Obj}
-			}
+	there := make([]types.ObjectSpec, 0, len(spec.ObjectSet))
+	for _, o := range spec.ObjectSet {
+		if !pc.v.watch.isGoing(o.Obj) {
+			there = append(there, o)
+		} else if strict {
+			return nil, &types.ManagedObjectNotFound{Obj: o.Obj}
 		}
-		spec.ObjectSet = there
 	}
+	spec.ObjectSet = there
 	spec.ReportMissingObjectsInResults = &lenient
 	res := pc.RetrievePropertiesEx(ctx, &types.RetrievePropertiesEx{This: pc.Self, SpecSet: []types.PropertyFilterSpec{spec}})
 	if f := res.Fault(); f != nil {
@@ -688,8 +751,5 @@ func (pc *collector) collect(ctx *simulator.Context, spec types.PropertyFilterSp
 		return nil, bf
 	}
 	objects := res.(*methods.RetrievePropertiesExBody).Res.Returnval.Objects
-	return slices.DeleteFunc(objects, func(o types.ObjectContent) bool {
-		_, gone := going[o.Obj]
-		return gone
-	}), nil
+	return slices.DeleteFunc(objects, func(o types.ObjectContent) bool { return pc.v.watch.isGoing(o.Obj) }), nil
 }

@@ -141,14 +141,97 @@ func TestVersionsOfUpdates(t *testing.T) {
 	if _, err := updates(ctx, c.Client, pc.Reference(), "", 0); err == nil {
 		t.Error("a destroyed collector answers")
 	}
-	missing := vmFilter(moref{Type: "ListView", Value: "nope"}, cv.TraversalSpec())
-	pc2, _ := property.DefaultCollector(c.Client).Create(ctx)
-	if _, err := methods.CreateFilter(ctx, c.Client, &types.CreateFilter{This: pc2.Reference(), Spec: missing}); err != nil {
+}
+
+// TestMissingObjects: a filter on what isn't there is refused, or tells so in
+// its updates where it asks for that (PropertyFilterSpec).
+func TestMissingObjects(t *testing.T) {
+	v := start(t, vcenter.Config{})
+	c := login(t, v)
+	ctx := t.Context()
+	index := func(node string) moref {
+		r, err := methods.FindByUuid(ctx, c.Client, &types.FindByUuid{This: *c.ServiceContent.SearchIndex, Uuid: v.VMUUID(node), VmSearch: true})
+		if err != nil || r.Returnval == nil {
+			t.Fatal(err)
+		}
+		return *r.Returnval
+	}
+	here, goes, never := index("node-1"), index("node-2"), moref{Type: "VirtualMachine", Value: "vm-99999"}
+	spec := func(report *bool, objects ...moref) types.PropertyFilterSpec {
+		s := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"name"}}}, ReportMissingObjectsInResults: report}
+		for _, o := range objects {
+			s.ObjectSet = append(s.ObjectSet, types.ObjectSpec{Obj: o})
+		}
+		return s
+	}
+	pc, err := property.DefaultCollector(c.Client).Create(ctx)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := updates(ctx, c.Client, pc2.Reference(), "", 0); !fault.Is(err, &types.ManagedObjectNotFound{}) {
-		t.Errorf("filter on nothing: %v", err)
+	for _, report := range []*bool{nil, types.NewBool(false)} {
+		if _, err := methods.CreateFilter(ctx, c.Client, &types.CreateFilter{This: pc.Reference(), Spec: spec(report, here, never)}); !fault.Is(err, &types.ManagedObjectNotFound{}) {
+			t.Errorf("a filter on nothing: %v", err)
+		}
 	}
+	if _, err := methods.CreateFilter(ctx, c.Client, &types.CreateFilter{This: pc.Reference(), Spec: spec(types.NewBool(true), here, goes, never)}); err != nil {
+		t.Fatal(err)
+	}
+	version := ""
+	// next is what is told: objects and what became of them.
+	next := func() (out []string) {
+		t.Helper()
+		set, err := updates(ctx, c.Client, pc.Reference(), version, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if set == nil {
+			return nil
+		}
+		version = set.Version
+		for _, f := range set.FilterSet {
+			for _, o := range f.ObjectSet {
+				out = append(out, fmt.Sprint(o.Obj.Value, " ", o.Kind))
+			}
+			for _, m := range f.MissingSet {
+				if g, ok := m.Fault.Fault.(*types.ManagedObjectNotFound); !ok || g.Obj != m.Obj || m.Fault.LocalizedMessage == "" {
+					t.Errorf("missing %+v", m)
+				}
+				out = append(out, m.Obj.Value+" missing")
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	want := func(what string, w ...string) {
+		t.Helper()
+		slices.Sort(w)
+		if got := next(); !slices.Equal(got, w) {
+			t.Errorf("%s: %q, want %q", what, got, w)
+		}
+	}
+	want("first", here.Value+" enter", goes.Value+" enter", never.Value+" missing")
+	want("nothing new")
+	if err := v.DeleteVM("node-2"); err != nil {
+		t.Fatal(err)
+	}
+	want("one is deleted", goes.Value+" leave", goes.Value+" missing")
+	want("nothing new")
+	version = ""
+	want("from the start", here.Value+" enter", goes.Value+" missing", never.Value+" missing")
+	// What goes without having been asked about so leaves, and no more.
+	pc2, err := property.DefaultCollector(c.Client).Create(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := methods.CreateFilter(ctx, c.Client, &types.CreateFilter{This: pc2.Reference(), Spec: spec(nil, here)}); err != nil {
+		t.Fatal(err)
+	}
+	pc, version = pc2, ""
+	want("first", here.Value+" enter")
+	if err := v.DeleteVM("node-1"); err != nil {
+		t.Fatal(err)
+	}
+	want("it is deleted", here.Value+" leave")
 }
 
 // TestUpdatesAddUp changes an inventory at random and compares what a client

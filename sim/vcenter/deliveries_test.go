@@ -1,17 +1,19 @@
 package vcenter_test
 
 import (
-	"context"
-	"errors"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	cnstypes "github.com/vmware/govmomi/cns/types"
+	vimfault "github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/vapi/rest"
 	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
+	vctask "github.com/csilab/csilab/sim/vcenter/task"
 )
 
 // kindOf makes a rule of a kind, for the next call.
@@ -95,14 +97,21 @@ func TestErrorsByName(t *testing.T) {
 	}
 }
 
+// A client that comes to wait for a task that was purged is told at once that
+// there is none.
 func TestTaskThatIsPurged(t *testing.T) {
 	for _, phase := range []fault.Phase{fault.Task, fault.After} {
 		v, c, in := lab(t)
 		in.Plan.Arm(kindOf(t, "task-purged", fault.Rule{Op: "CnsCreateVolume", Phase: phase}, nil))
-		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		_, err := c.create(short, "a")
-		if err == nil || errors.Is(err, context.DeadlineExceeded) {
+		task, err := c.cns.CreateVolume(t.Context(), []cnstypes.CnsVolumeCreateSpec{volumeSpec("a")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := func() bool {
+			return slices.ContainsFunc(v.Tasks(), func(x vctask.Status) bool { return x.Call.Task == task.Reference().Value })
+		}
+		eventually(t, func() bool { return !known() }, "the task is purged")
+		if _, err := task.WaitForResultEx(t.Context()); !vimfault.Is(err, &types.ManagedObjectNotFound{}) {
 			t.Errorf("%s: %v", phase, err)
 		}
 		want := 0
@@ -112,13 +121,41 @@ func TestTaskThatIsPurged(t *testing.T) {
 		if n := len(v.Volumes()); n != want {
 			t.Errorf("%s: %d volumes, want %d", phase, n, want)
 		}
-		for _, x := range v.Tasks() {
-			if x.Op == "CnsCreateVolume" {
-				t.Errorf("%s: the task is still known: %+v", phase, x.Info)
-			}
-		}
 		if _, err := c.create(t.Context(), "b"); err != nil {
 			t.Errorf("cleared: %v", err)
+		}
+	}
+}
+
+// A client that has seen the task run is told that it has left, however it
+// watches: the update has no properties, and govmomi's Task.Wait, which looks at
+// nothing else, waits on.
+func TestTaskThatIsPurgedWhileItIsWatched(t *testing.T) {
+	for _, phase := range []fault.Phase{fault.Task, fault.After} {
+		v, c, in := lab(t)
+		ctx, vc := t.Context(), c.Client.Client
+		in.Plan.Arm(kindOf(t, "task-purged", fault.Rule{Op: "CnsCreateVolume", Phase: phase}, nil))
+		hold := v.HoldTasks("CnsCreateVolume")
+		task := startCreate(ctx, t, c, 1)[0]
+		view, err := watchOf(ctx, vc, listOf(ctx, t, vc, []moref{task}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone, err := watchTask(ctx, vc, task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, w := range map[string]*watched{"in a view": view, "alone": alone} {
+			if got, _, err := w.next(ctx, vc, 10, 0); err != nil || got[task.Value] != types.TaskInfoStateRunning {
+				t.Fatalf("%s, %s: first %v, %v", phase, name, got, err)
+			}
+		}
+		hold.Release()
+		for name, w := range map[string]*watched{"in a view": view, "alone": alone} {
+			got, _, err := w.next(ctx, vc, 10, 0)
+			if state, told := got[task.Value]; err != nil || !told || state != "" {
+				t.Errorf("%s, %s: then %v, %v", phase, name, got, err)
+			}
 		}
 	}
 }

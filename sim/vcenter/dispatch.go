@@ -207,7 +207,7 @@ func (v *VCenter) receiver(ctx *simulator.Context, r *request, s *session) mo.Re
 			}
 		case "ViewManager":
 			if r.method.Name == "CreateListView" && s != nil && v.vim.Get(this) != nil {
-				m := &viewManager{s: s}
+				m := &viewManager{s: s, w: v.watch}
 				m.Self = this
 				return m
 			}

@@ -3,6 +3,8 @@ package vcenter
 import (
 	"maps"
 
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
 	core "github.com/csilab/csilab/sim/vcenter/cns"
@@ -44,3 +46,22 @@ func NodeVMs(v *VCenter) (out []NodeVM) {
 	}
 	return out
 }
+
+// OnRemove calls do for each object that the inventory is about to forget.
+func OnRemove(v *VCenter, do func(types.ManagedObjectReference)) {
+	r := &removals{do: do}
+	r.Self = types.ManagedObjectReference{Type: "PropertyCollector", Value: "csilab-removals"}
+	v.vim.AddHandler(r)
+}
+
+type removals struct {
+	mo.PropertyCollector
+	do func(types.ManagedObjectReference)
+}
+
+func (r *removals) Reference() types.ManagedObjectReference { return r.Self }
+
+func (*removals) PutObject(*simulator.Context, mo.Reference) {}
+func (*removals) UpdateObject(*simulator.Context, mo.Reference, []types.PropertyChange) {
+}
+func (r *removals) RemoveObject(_ *simulator.Context, o types.ManagedObjectReference) { r.do(o) }

@@ -16,6 +16,7 @@ type viewManager struct {
 	optOut
 
 	s *session
+	w *watch
 }
 
 // listView is a ListView that, unlike vcsim's, holds only objects that exist:
@@ -24,6 +25,7 @@ type listView struct {
 	mo.ListView
 
 	s *session
+	w *watch
 }
 
 // Reference implements mo.Reference. The one that mo.ListView has copies the
@@ -32,11 +34,11 @@ type listView struct {
 func (v *listView) Reference() ref { return v.Self }
 
 func (m *viewManager) CreateListView(ctx *simulator.Context, req *types.CreateListView) soap.HasFault {
-	view, unresolved := resolved(ctx, nil, req.Obj)
+	view, unresolved := m.w.resolved(ctx, nil, req.Obj)
 	if len(unresolved) > 0 {
 		return &methods.CreateListViewBody{Fault_: simulator.Fault("", &types.ManagedObjectNotFound{Obj: unresolved[0]})}
 	}
-	v := &listView{s: m.s}
+	v := &listView{s: m.s, w: m.w}
 	v.Self = m.s.next("ListView")
 	v.View = view
 	m.s.Registry.Put(v)
@@ -44,7 +46,7 @@ func (m *viewManager) CreateListView(ctx *simulator.Context, req *types.CreateLi
 }
 
 // resolved adds those of refs that exist to a copy of view, each once.
-func resolved(ctx *simulator.Context, view, refs []ref) (out, unresolved []ref) {
+func (w *watch) resolved(ctx *simulator.Context, view, refs []ref) (out, unresolved []ref) {
 	out = make([]ref, len(view), len(view)+len(refs))
 	copy(out, view)
 	var has map[ref]bool
@@ -57,7 +59,7 @@ func resolved(ctx *simulator.Context, view, refs []ref) (out, unresolved []ref) 
 	for _, r := range refs {
 		there := has[r] || has == nil && slices.Contains(out, r)
 		switch {
-		case ctx.Session.Get(r) == nil:
+		case ctx.Session.Get(r) == nil, w.isGoing(r):
 			unresolved = append(unresolved, r)
 		case !there:
 			if has != nil {
@@ -74,7 +76,7 @@ func (v *listView) set(ctx *simulator.Context, view []ref) {
 }
 
 func (v *listView) ModifyListView(ctx *simulator.Context, req *types.ModifyListView) soap.HasFault {
-	view, unresolved := resolved(ctx, v.View, req.Add)
+	view, unresolved := v.w.resolved(ctx, v.View, req.Add)
 	if len(req.Remove) > 0 {
 		gone := make(map[ref]bool, len(req.Remove))
 		for _, r := range req.Remove {
@@ -87,7 +89,7 @@ func (v *listView) ModifyListView(ctx *simulator.Context, req *types.ModifyListV
 }
 
 func (v *listView) ResetListView(ctx *simulator.Context, req *types.ResetListView) soap.HasFault {
-	view, unresolved := resolved(ctx, nil, req.Obj)
+	view, unresolved := v.w.resolved(ctx, nil, req.Obj)
 	v.set(ctx, view)
 	return &methods.ResetListViewBody{Res: &types.ResetListViewResponse{Returnval: unresolved}}
 }

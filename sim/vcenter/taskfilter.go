@@ -60,11 +60,11 @@ func onTasks(s *session, spec types.PropertyFilterSpec) (paths []string, ok bool
 }
 
 // selected lists the objects that the filter selects now, in order.
-func (f *filter) selected(ctx *simulator.Context, strict bool, going map[ref]struct{}) ([]ref, types.BaseMethodFault) {
+func (f *filter) selected(ctx *simulator.Context, strict bool) ([]ref, types.BaseMethodFault) {
 	v := f.pc.v
 	var out []ref
 	for _, o := range f.Spec.ObjectSet {
-		_, gone := going[o.Obj]
+		gone := v.watch.isGoing(o.Obj)
 		if len(o.SelectSet) == 0 {
 			if gone || v.vim.Get(o.Obj) == nil {
 				if strict {
@@ -90,10 +90,10 @@ func (f *filter) selected(ctx *simulator.Context, strict bool, going map[ref]str
 }
 
 // read reads tasks; what is none, or is going, is left out.
-func (f *filter) read(refs []ref, going map[ref]struct{}) []types.ObjectContent {
+func (f *filter) read(refs []ref) []types.ObjectContent {
 	out := make([]types.ObjectContent, 0, len(refs))
 	for _, r := range refs {
-		if _, ok := going[r]; ok {
+		if f.pc.v.watch.isGoing(r) {
 			continue
 		}
 		info, ok := task.InfoOf(f.pc.v.vim.Get(r))
@@ -111,7 +111,7 @@ func (f *filter) read(refs []ref, going map[ref]struct{}) []types.ObjectContent 
 
 // gather is what compute does for filters on tasks: it reads what came or
 // changed, and says what else is still selected.
-func (f *filter) gather(ctx *simulator.Context, strict, all bool, dirty, going map[ref]struct{}) (objects []types.ObjectContent, still map[ref]struct{}, fault types.BaseMethodFault) {
+func (f *filter) gather(ctx *simulator.Context, strict, all bool, dirty map[ref]struct{}) (objects []types.ObjectContent, still map[ref]struct{}, fault types.BaseMethodFault) {
 	pc := f.pc
 	still = map[ref]struct{}{}
 	if !all {
@@ -119,16 +119,16 @@ func (f *filter) gather(ctx *simulator.Context, strict, all bool, dirty, going m
 		for r := range dirty {
 			refs = append(refs, r)
 		}
-		return f.read(refs, going), still, nil
+		return f.read(refs), still, nil
 	}
-	refs, fault := f.selected(ctx, strict, going)
+	refs, fault := f.selected(ctx, strict)
 	if fault != nil {
 		return nil, nil, fault
 	}
 	var fresh, need []ref
 	pc.mu.Lock()
 	for _, r := range refs {
-		if _, ok := going[r]; ok || r.Type != "Task" {
+		if r.Type != "Task" || pc.v.watch.isGoing(r) {
 			continue
 		}
 		known, ok := f.known[r]
@@ -147,5 +147,5 @@ func (f *filter) gather(ctx *simulator.Context, strict, all bool, dirty, going m
 	// An object that comes into view may change before it is tracked: it is read
 	// after that.
 	pc.v.watch.track(f, fresh...)
-	return f.read(need, going), still, nil
+	return f.read(need), still, nil
 }

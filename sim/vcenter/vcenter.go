@@ -309,7 +309,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, watch: newWatch(), served: make(chan struct{}), unlockState: func() {}}
+	v := &VCenter{cfg: cfg, log: cfg.Log, in: cfg.In, served: make(chan struct{}), unlockState: func() {}}
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
@@ -342,6 +342,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	}
 	v.svc, v.content = newService(cfg)
 	v.base, v.vim = v.svc.Context, v.svc.Context.Map
+	v.watch = newWatch(v.vim)
 	v.svc.RegisterSDK(v.vim)
 	v.accounts = newAccounts(cfg.Lockout)
 	v.access = newAccess(v)

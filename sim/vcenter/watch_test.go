@@ -45,6 +45,22 @@ func watchOf(ctx context.Context, c *vim25.Client, lv *view.ListView) (*watched,
 	return &watched{view: lv, pc: pc, filter: res.Returnval}, nil
 }
 
+// watchTask watches one task.
+func watchTask(ctx context.Context, c *vim25.Client, task moref) (*watched, error) {
+	pc, err := property.DefaultCollector(c).Create(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res, err := methods.CreateFilter(ctx, c, &types.CreateFilter{This: pc.Reference(), Spec: types.PropertyFilterSpec{
+		PropSet:   []types.PropertySpec{{Type: "Task", PathSet: []string{"info.state"}}},
+		ObjectSet: []types.ObjectSpec{{Obj: task}},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &watched{pc: pc, filter: res.Returnval}, nil
+}
+
 // next waits for updates, at most seconds and limit objects, and returns the
 // state of each task that was told of ("" for one that left).
 func (w *watched) next(ctx context.Context, c *vim25.Client, seconds, limit int32) (map[string]types.TaskInfoState, bool, error) {
@@ -218,6 +234,71 @@ func TestViewsAndFiltersThatGo(t *testing.T) {
 	}
 	if _, err := methods.DestroyPropertyFilter(ctx, vc, &types.DestroyPropertyFilter{This: second.Returnval}); !vimfault.Is(err, &types.ManagedObjectNotFound{}) {
 		t.Errorf("a filter that is gone: %v", err)
+	}
+}
+
+// TestPurgeDuringALook: a task that a client begins to watch while the inventory
+// is forgetting it is either not there, or seen and then told to have left.
+func TestPurgeDuringALook(t *testing.T) {
+	v := start(t, vcenter.Config{})
+	ctx := t.Context()
+	c, err := cnsClient(ctx, login(t, v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vc := c.Client.Client
+	looks := map[string]func(task moref) (*watched, error){
+		"alone": func(task moref) (*watched, error) { return watchTask(ctx, vc, task) },
+		"in a view": func(task moref) (*watched, error) {
+			lv, err := view.NewManager(vc).CreateListView(ctx, []moref{task})
+			if err != nil {
+				return nil, err
+			}
+			return watchOf(ctx, vc, lv)
+		},
+	}
+	seen, refused := 0, 0
+	// The registry tells its handlers in any order: until both have come.
+	for i := 0; i < 4 || min(seen, refused) == 0 && i < 100; i++ {
+		for name, look := range looks {
+			hold := v.HoldTasks()
+			task := startCreate(ctx, t, c, 1)[0]
+			removing, forget, purged := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			vcenter.OnRemove(v, func(r moref) {
+				if r == task {
+					close(removing)
+					<-forget
+				}
+			})
+			go func() {
+				defer close(purged)
+				v.PurgeTasks(task.Value)
+			}()
+			<-removing
+			var first map[string]types.TaskInfoState
+			w, err := look(task)
+			if err == nil {
+				first, _, err = w.next(ctx, vc, 10, 0)
+			}
+			close(forget)
+			<-purged
+			defer hold.Release() // its end would be another reason to look
+			if vimfault.Is(err, &types.ManagedObjectNotFound{}) {
+				refused++
+				continue
+			}
+			if err != nil || first[task.Value] != types.TaskInfoStateRunning {
+				t.Fatalf("%s, %d: %v, %v", name, i, first, err)
+			}
+			seen++
+			got, _, err := w.next(ctx, vc, 10, 0)
+			if state, told := got[task.Value]; err != nil || !told || state != "" {
+				t.Fatalf("%s, %d: seen, then %v, %v", name, i, got, err)
+			}
+		}
+	}
+	if seen == 0 || refused == 0 {
+		t.Errorf("%d seen, %d refused: one order of handlers was not tried", seen, refused)
 	}
 }
 

@@ -260,6 +260,12 @@ func (m *Manager) enter(rc *simulator.Context, j Job, own bool) *object {
 		t.Info.State, t.Info.StartTime = vim.TaskInfoStateQueued, nil
 	}
 	m.vim.Put(t)
+	m.mu.Lock()
+	purged := m.live[t.Self.Value] != t
+	m.mu.Unlock()
+	if purged { // while it was not there yet
+		m.remove([]*object{t})
+	}
 	m.changed(t)
 	if own {
 		return t
