@@ -9,11 +9,13 @@ import (
 
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/pbm"
 	"github.com/vmware/govmomi/pbm/methods"
 	pbmtypes "github.com/vmware/govmomi/pbm/types"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vslm"
 
 	"github.com/csilab/csilab/sim/vcenter"
 )
@@ -263,6 +265,56 @@ func (r *policyRig) withPolicy(name, policy, datastore string) string {
 	return res.VolumeId.Id
 }
 
+// vsanDefaultPolicy is the id that the policy has on every vCenter.
+const vsanDefaultPolicy = "aa6d5a82-1c88-45da-85d3-3d74b91a5bad"
+
+// TestDefaultPolicyOfDatastore: what is made without a policy gets that of the
+// datastore, where it has one (vsphere-csi-driver#2180).
+func TestDefaultPolicyOfDatastore(t *testing.T) {
+	r := newPolicyRig(t)
+	gold, err := r.make("gold", tagRule("tier", "gold", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.v.Tag("vsan", "tier", "gold"); err != nil {
+		t.Fatal(err)
+	}
+	on := func(name, datastore string) string {
+		return r.made(blockVolume(name, 10, r.datastoreRef(datastore)))
+	}
+	before, plain := on("before", "vsan"), on("plain", "vmfs")
+	if _, err := methods.PbmAssignDefaultRequirementProfile(r.ctx, r.pbm, &pbmtypes.PbmAssignDefaultRequirementProfile{This: r.pbm.ServiceContent.ProfileManager, Profile: pbmtypes.PbmProfileId{UniqueId: gold}, Datastores: []pbmtypes.PbmPlacementHub{r.hub("vsan")}}); err != nil {
+		t.Fatal(err)
+	}
+	after := on("after", "vsan")
+	for _, x := range []struct{ id, policy, compliance string }{
+		{before, vsanDefaultPolicy, "compliant"}, {plain, "", "notApplicable"}, {after, gold, "compliant"},
+	} {
+		v := r.query(x.id)
+		if v.StoragePolicyId != x.policy || v.ComplianceStatus != x.compliance {
+			t.Errorf("%s: policy %q, %s, want %q, %s", v.Name, v.StoragePolicyId, v.ComplianceStatus, x.policy, x.compliance)
+		}
+	}
+	task, err := r.fcd("disk", "vsan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := task.WaitForResultEx(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := pbmtypes.PbmServerObjectRef{ObjectType: "virtualDiskUUID", Key: info.Result.(types.VStorageObject).Config.Id.Id}
+	if got, err := r.pbm.QueryAssociatedProfile(r.ctx, disk); err != nil || len(got) != 1 || got[0].UniqueId != gold {
+		t.Errorf("a first class disk: %v, %v", got, err)
+	}
+}
+
+// fcd makes a first class disk without a policy.
+func (r *policyRig) fcd(name, datastore string) (*object.Task, error) {
+	return vslm.NewObjectManager(r.Client.Client).CreateDisk(r.ctx, types.VslmCreateSpec{Name: name, CapacityInMB: 10,
+		BackingSpec: &types.VslmCreateSpecDiskFileBackingSpec{VslmCreateSpecBackingSpec: types.VslmCreateSpecBackingSpec{Datastore: r.datastoreRef(datastore)}}})
+}
+
 func TestPoliciesInUse(t *testing.T) {
 	r := newPolicyRig(t)
 	if err := r.v.Tag("vmfs", "tier", "gold"); err != nil {
@@ -336,6 +388,12 @@ func TestPoliciesInUse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// CNS says the same.
+		for i, id := range []string{id, plain} {
+			if got := r.query(id).ComplianceStatus; got != res[i].ComplianceStatus {
+				t.Errorf("CNS says %s, PBM %s", got, res[i].ComplianceStatus)
+			}
+		}
 		return fmt.Sprint(res[0].ComplianceStatus, " ", res[1].ComplianceStatus, " ", roll.Returnval[0].OverallComplianceStatus, " ", len(by.Returnval))
 	}
 	if got := status(); got != "compliant notApplicable compliant 0" {
@@ -376,7 +434,7 @@ func TestDefaultPolicies(t *testing.T) {
 		}
 		return res.Returnval.UniqueId
 	}
-	const vsanDefault = "aa6d5a82-1c88-45da-85d3-3d74b91a5bad"
+	const vsanDefault = vsanDefaultPolicy
 	if def("vsan") != vsanDefault || def("vmfs") != "" {
 		t.Errorf("defaults %q and %q", def("vsan"), def("vmfs"))
 	}

@@ -27,6 +27,16 @@ func (p *policies) defaultOf(s hubStore) string {
 	return id
 }
 
+// defaultFor is the default policy of a datastore by managed object id, "" where
+// it has none.
+func (p *policies) defaultFor(datastore string) string {
+	s, ok := p.store(pbmtypes.PbmPlacementHub{HubType: "Datastore", HubId: datastore})
+	if !ok {
+		return ""
+	}
+	return p.defaultOf(s)
+}
+
 // stores finds the datastores of hubs.
 func (p *policies) stores(hubs []pbmtypes.PbmPlacementHub) ([]hubStore, types.BaseMethodFault) {
 	var out []hubStore

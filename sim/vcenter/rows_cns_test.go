@@ -2,6 +2,7 @@ package vcenter_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -669,6 +670,80 @@ func Test2bQueryFilters(t *testing.T) {
 	q, err := r.cns.QueryVolume(r.ctx, &k)
 	if err != nil || len(q.Volumes) != 1 || q.Volumes[0].Name != "pvc-007" {
 		t.Errorf("by claim: %+v, %v", q, err)
+	}
+}
+
+// Test2bQueryAsyncFilters: each field of the filter, in all three queries.
+func Test2bQueryAsyncFilters(t *testing.T) {
+	t.Parallel()
+	const gold = "11111111-0000-4000-8000-000000000000"
+	r := newRig(t, vcenter.Config{
+		Version: "9.2.0", Datastores: []vcenter.Datastore{{Name: "vmfs"}, {Name: "away"}, {Name: "vsan", Type: "vsan"}},
+		Policies: append(vcenter.DefaultPolicies(), vcenter.Policy{Name: "gold", ID: gold, Tags: []vcenter.TagRule{{Category: "tier", Names: []string{"gold"}}}}),
+	})
+	r.ok(r.v.Tag("vmfs", "tier", "gold"))
+	ids := map[string]string{}
+	for name, ds := range map[string]string{"plain": "vmfs", "gold": "vmfs", "away": "away", "default": "vsan"} {
+		s := blockVolume(name, 10, r.store(ds).Reference())
+		if name == "gold" {
+			s.Profile = []types.BaseVirtualMachineProfileSpec{&types.VirtualMachineDefinedProfileSpec{ProfileId: gold}}
+			s.Metadata = k8s(k8sEntity("PERSISTENT_VOLUME", "pv-gold", ""))
+			s.Metadata.ContainerCluster.ClusterId = "cluster-gold"
+			s.Metadata.EntityMetadata[0].(*cnstypes.CnsKubernetesEntityMetadata).Labels = []types.KeyValue{{Key: "app", Value: "db"}, {Key: "env", Value: "prod"}}
+		}
+		ids[name] = r.made(s)
+	}
+	r.ok(r.cns.SetVolumeControlFlags(r.ctx, []cnstypes.CnsVolumeControlFlagsSpec{{VolumeId: volumeID(ids["plain"]), ControlFlags: []string{string(cnstypes.CnsVolumeControlFlagsEnableChangedBlockTracking)}}}))
+	r.ok(r.v.DatastoreAccessible("away", "", false))
+	r.ok(r.v.Untag("vmfs", "tier", "gold")) // the volume meets its policy no longer
+	type filter = cnstypes.CnsQueryFilter
+	for what, x := range map[string]struct {
+		filter filter
+		want   string
+	}{
+		"nothing":         {filter{}, "away default gold plain"},
+		"volumeIds":       {filter{VolumeIds: []cnstypes.CnsVolumeId{volumeID(ids["gold"]), volumeID("x"), volumeID(ids["away"])}}, "away gold"},
+		"names":           {filter{Names: []string{"plain", "x"}}, "plain"},
+		"cluster":         {filter{ContainerClusterIds: []string{"cluster-gold"}}, "gold"},
+		"policy":          {filter{StoragePolicyId: gold}, "gold"},
+		"default policy":  {filter{StoragePolicyId: vsanDefaultPolicy}, "default"},
+		"datastores":      {filter{Datastores: []types.ManagedObjectReference{r.store("away").Reference(), r.store("vsan").Reference()}}, "away default"},
+		"label":           {filter{Labels: []types.KeyValue{{Key: "app", Value: "x"}, {Key: "env", Value: "prod"}}}, "gold"},
+		"other label":     {filter{Labels: []types.KeyValue{{Key: "app", Value: "prod"}}}, ""},
+		"compliant":       {filter{ComplianceStatus: "compliant"}, "default"},
+		"nonCompliant":    {filter{ComplianceStatus: "nonCompliant"}, "gold"},
+		"notApplicable":   {filter{ComplianceStatus: "notApplicable"}, "away plain"},
+		"health":          {filter{HealthStatus: "red"}, "away"},
+		"accessibility":   {filter{DatastoreAccessibilityStatus: "accessible"}, "default gold plain"},
+		"tracked":         {filter{ChangedBlockTracking: cnstypes.CnsVolumeCBTStatusEnabled}, "plain"},
+		"not tracked":     {filter{ChangedBlockTracking: cnstypes.CnsVolumeCBTStatusDisabled, Names: []string{"plain", "gold"}}, "gold"},
+		"all must match":  {filter{Names: []string{"gold"}, HealthStatus: "red"}, ""},
+		"beyond the last": {filter{Cursor: &cnstypes.CnsCursor{Offset: 4, Limit: 2}}, ""},
+	} {
+		names := func(q cnstypes.CnsQueryResult) string {
+			var out []string
+			for _, v := range q.Volumes {
+				out = append(out, v.Name)
+			}
+			slices.Sort(out)
+			return strings.Join(out, " ")
+		}
+		task, err := r.cns.QueryVolumeAsync(r.ctx, x.filter, nil)
+		_, b, err := r.result(r.ctx, task, err)
+		r.ok(err)
+		all, err := r.cns.QueryAllVolume(r.ctx, x.filter, cnstypes.CnsQuerySelection{})
+		r.ok(err)
+		async := b.(*cnstypes.CnsAsyncQueryResult).QueryResult
+		if a, b, c := names(async), names(r.matching(x.filter)), names(*all); a != x.want || b != x.want || c != x.want {
+			t.Errorf("%s: async %q, paged %q, all %q, want %q", what, a, b, c, x.want)
+		}
+	}
+	for _, bad := range []filter{{ComplianceStatus: "fine"}, {HealthStatus: "blue"}, {Cursor: &cnstypes.CnsCursor{Offset: -1}}} {
+		_, err := r.cns.QueryVolume(r.ctx, &bad)
+		r.refused(err, "A specified parameter was not correct: filter.")
+		task, err := r.cns.QueryVolumeAsync(r.ctx, bad, nil)
+		r.ok(err)
+		r.refused(task.WaitEx(r.ctx), "A specified parameter was not correct: filter.")
 	}
 }
 

@@ -371,7 +371,7 @@ func New(ctx context.Context, cfg Config) (_ *VCenter, err error) {
 	}
 	v.face, err = cnsface.New(cnsface.Config{
 		Seed: cfg.Seed, Disks: cfg.Disks, Hardware: cfg.Hardware, Tasks: v.tasks,
-		Version: cfg.Version, SnapshotLimit: cfg.SnapshotLimit, DenseSlots: cfg.DenseSlots, Policies: v.policies.exists, Compatible: v.policies.unmet, Storage: v.storage, HasTag: v.hasTag,
+		Version: cfg.Version, SnapshotLimit: cfg.SnapshotLimit, DenseSlots: cfg.DenseSlots, Policies: v.policies.exists, Compatible: v.policies.unmet, DefaultPolicy: v.policies.defaultFor, Storage: v.storage, HasTag: v.hasTag,
 		State: state.CNS, Log: cfg.Log,
 	})
 	if err != nil {

@@ -28,7 +28,9 @@ type CreateSpec struct {
 	Key        Key // encrypts it; ignored with DiskID
 	// Incompatible says by datastore why the storage policy can't be met there.
 	Incompatible map[string]string
-	Metadata     Metadata
+	// Defaults has the storage policy of a new volume without one, by datastore.
+	Defaults map[string]string
+	Metadata Metadata
 	// Source makes the volume from a snapshot, Linked one that shares its
 	// blocks.
 	Source *Source
@@ -141,6 +143,9 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 	}
 	v.Datastore = ds.ID
 	v.DiskPath = c.defaultPath(ds.ID, v.ID)
+	if v.PolicyID == "" {
+		v.PolicyID = s.Defaults[ds.ID]
+	}
 	return Plan{Volume: v, Placements: placements}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Limits of a query (CNS API reference, CnsCursor and CnsQueryFilter).
@@ -15,21 +16,47 @@ const (
 
 // Status of a volume, spelled as CNS does.
 const (
-	Green     = "green"
-	Red       = "red"
-	Compliant = "compliant"
+	Green = "green"
+	Red   = "red"
 )
+
+// Compliance of a volume with its storage policy (VsanComplianceStatus of the
+// vSAN Management API).
+const (
+	Compliant     = "compliant"
+	NonCompliant  = "nonCompliant"
+	NotApplicable = "notApplicable" // it has no policy
+	Unknown       = "unknown"       // there is no such policy any more
+)
+
+// Home is where a volume lies, and the storage policy that is to be met there.
+type Home struct{ Policy, Datastore string }
+
+// Homes are those of all volumes.
+func (c *Core) Homes() map[Home]struct{} {
+	out := map[Home]struct{}{}
+	for _, v := range c.volumes {
+		out[v.Home()] = struct{}{}
+	}
+	return out
+}
+
+// Home of a volume.
+func (v Volume) Home() Home { return Home{v.PolicyID, v.Datastore} }
 
 // Filter selects volumes. Empty fields select all; each field that is set
 // must match, and any of its values does.
 type Filter struct {
-	IDs           []string
-	Names         []string
-	Clusters      []string
-	PolicyID      string
-	Datastores    []string
-	Labels        []Label // any label of any entity
-	Compliance    string
+	IDs        []string
+	Names      []string
+	Clusters   []string
+	PolicyID   string
+	Datastores []string
+	Labels     []Label // any label of any entity
+	Compliance string
+	// Compliances has the compliance of each home that volumes have; it is
+	// looked at where Compliance is set.
+	Compliances   map[Home]string
 	Accessibility string
 	Health        string
 	CBT           string // ENABLED or DISABLED
@@ -82,6 +109,14 @@ func (c *Core) Query(f Filter, cur Cursor) (Page, error) {
 	if err := checkCBT(f.CBT); err != nil {
 		return Page{}, err
 	}
+	// "This must be one of the compliance status exposed by SPBM", and so for
+	// the health (CNS API reference, CnsQueryFilter).
+	if err := checkStatus("filter.complianceStatus", f.Compliance, Compliant, NonCompliant, NotApplicable, Unknown, "outOfDate"); err != nil {
+		return Page{}, err
+	}
+	if err := checkStatus("filter.healthStatus", f.Health, Green, "yellow", Red, Unknown); err != nil {
+		return Page{}, err
+	}
 	var p Page
 	for _, v := range c.candidates(f) {
 		if v == nil || !c.matches(v, f) {
@@ -94,6 +129,14 @@ func (c *Core) Query(f Filter, cur Cursor) (Page, error) {
 	}
 	p.Next = min(cur.Offset+int64(len(p.Volumes)), p.Total)
 	return p, nil
+}
+
+// checkStatus refuses a status that there isn't. Errors: InvalidArgument.
+func checkStatus(field, value string, allowed ...string) error {
+	if value == "" || slices.Contains(allowed, value) {
+		return nil
+	}
+	return &Error{Kind: InvalidArgument, Field: field, Value: value, Reason: "allowed are " + strings.Join(allowed, ", ")}
 }
 
 // candidates are volumes, oldest first, among which all that match are.
@@ -152,7 +195,7 @@ func sorted(vs []*volume) []*volume {
 func (c *Core) matches(v *volume, f Filter) bool {
 	return oneOf(f.Names, v.Name) && oneOf(f.Datastores, v.Datastore) &&
 		(f.PolicyID == "" || f.PolicyID == v.PolicyID) &&
-		(f.Compliance == "" || f.Compliance == Compliant) &&
+		(f.Compliance == "" || f.Compliance == f.Compliances[v.Home()]) &&
 		(f.CBT == "" || f.CBT == v.CBT()) &&
 		(f.Health == "" || f.Health == c.Health(v.Volume)) &&
 		(f.Accessibility == "" || f.Accessibility == c.Access(v.Volume)) &&

@@ -122,6 +122,9 @@ func (c *Core) planShare(v Volume, s CreateSpec) (Plan, error) {
 		return Plan{}, err
 	}
 	v.Datastore = ds.ID
+	if v.PolicyID == "" {
+		v.PolicyID = s.Defaults[ds.ID]
+	}
 	v.Share = &Share{Server: serverFor(ds.FileServers, uuid), Primary: ds.FileServers[0], SoftQuotaMB: s.Share.SoftQuotaMB, Permissions: slices.Clone(s.Share.Permissions)}
 	return Plan{Volume: v, Placements: placements}, nil
 }

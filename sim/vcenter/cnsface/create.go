@@ -82,6 +82,7 @@ func (f *Face) create(ctx context.Context, c *simulator.Context, s cnstypes.CnsV
 	}
 	f.inv.refresh(c)
 	spec.Incompatible = f.incompatible(spec.PolicyID)
+	spec.Defaults = f.defaults(spec.PolicyID)
 	if err := f.limit(&spec, from); err != nil {
 		return refuse(err)
 	}
@@ -178,6 +179,25 @@ func (f *Face) incompatible(policy string) map[string]string {
 	for _, ds := range refs {
 		if why := f.cfg.Compatible(policy, ds.Value); why != "" {
 			out[ds.Value] = why
+		}
+	}
+	return out
+}
+
+// defaults are the storage policies that datastores give to volumes without
+// one: "volume eventually using the default vSAN datastore policy"
+// (kubernetes-sigs/vsphere-csi-driver#2180).
+func (f *Face) defaults(policy string) map[string]string {
+	if policy != "" || f.cfg.DefaultPolicy == nil {
+		return nil
+	}
+	f.inv.mu.Lock()
+	refs := slices.Clone(f.inv.datastores)
+	f.inv.mu.Unlock()
+	out := map[string]string{}
+	for _, ds := range refs {
+		if id := f.cfg.DefaultPolicy(ds.Value); id != "" {
+			out[ds.Value] = id
 		}
 	}
 	return out

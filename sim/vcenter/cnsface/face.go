@@ -83,6 +83,9 @@ type Config struct {
 	// Compatible says why a datastore can't meet a storage policy, "" when it
 	// can; nil: all can.
 	Compatible func(policy, datastore string) string
+	// DefaultPolicy is the storage policy that a datastore gives to what is made
+	// on it without one, "" for none; nil: none has any.
+	DefaultPolicy func(datastore string) string
 	// Storage tells what the inventory doesn't about a datastore, by managed
 	// object id; nil: nothing.
 	Storage func(datastore string) Storage

@@ -79,8 +79,12 @@ func (f *Face) createDisk(ctx context.Context, c *simulator.Context, s cns.DiskS
 	f.mu.Lock()
 	d, err := f.core.PlanCreateDisk(s)
 	f.mu.Unlock()
-	if err == nil && s.PolicyID != "" {
+	switch {
+	case err != nil:
+	case s.PolicyID != "":
 		err = f.satisfies(s.PolicyID, d.Datastore)
+	case d.PolicyID == "" && f.cfg.DefaultPolicy != nil:
+		s.PolicyID = f.cfg.DefaultPolicy(d.Datastore)
 	}
 	if err == nil && s.Path != "" {
 		err = f.inv.freePath(c, d.DiskPath)

@@ -76,6 +76,35 @@ func TestNothingPilesUp(t *testing.T) {
 	}
 }
 
+// TestLargestPage: a page has 1000 volumes at most, whatever is asked for.
+func TestLargestPage(t *testing.T) {
+	t.Parallel()
+	f, m := bare(t, Config{KeepTasks: 10})
+	const n = 1001
+	for i := range n {
+		m.volume(t, fmt.Sprint("pvc-", i))
+	}
+	filter := cnstypes.CnsQueryFilter{Cursor: &cnstypes.CnsCursor{Limit: 5000}}
+	for how, ask := range map[string]func() cnstypes.CnsQueryResult{
+		"CnsQueryVolume": func() cnstypes.CnsQueryResult {
+			return m.CnsQueryVolume(f.request(), &cnstypes.CnsQueryVolume{Filter: &filter}).(*methods.CnsQueryVolumeBody).Res.Returnval
+		},
+		"CnsQueryAllVolume": func() cnstypes.CnsQueryResult {
+			return m.CnsQueryAllVolume(f.request(), &cnstypes.CnsQueryAllVolume{Filter: filter}).(*methods.CnsQueryAllVolumeBody).Res.Returnval
+		},
+	} {
+		filter.Cursor = &cnstypes.CnsCursor{Limit: 5000}
+		first := ask()
+		if len(first.Volumes) != 1000 || first.Cursor != (cnstypes.CnsCursor{Offset: 1000, Limit: 1000, TotalRecords: n}) {
+			t.Errorf("%s: %d volumes, cursor %+v", how, len(first.Volumes), first.Cursor)
+		}
+		filter.Cursor = &first.Cursor
+		if rest := ask(); len(rest.Volumes) != 1 || rest.Cursor.Offset != n {
+			t.Errorf("%s: then %d volumes, cursor %+v", how, len(rest.Volumes), rest.Cursor)
+		}
+	}
+}
+
 func BenchmarkCreateDelete(b *testing.B) {
 	for _, n := range []int{0, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

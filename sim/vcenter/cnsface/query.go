@@ -85,6 +85,16 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 		return cnstypes.CnsQueryResult{}, err
 	}
 	f.inv.refresh(f.inv.context()) // for the health of what lies on them
+	compliances := map[cns.Home]string{}
+	if filter.Compliance != "" {
+		f.mu.Lock()
+		all := f.core.Homes()
+		f.mu.Unlock()
+		for h := range all {
+			compliances[h] = f.compliance(h)
+		}
+		filter.Compliances = compliances
+	}
 	f.mu.Lock()
 	page, err := f.core.Query(filter, cur)
 	homes := make([]home, len(page.Volumes))
@@ -98,6 +108,10 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 	}
 	res := cnstypes.CnsQueryResult{Cursor: cnstypes.CnsCursor{Offset: page.Next, Limit: cur.Limit, TotalRecords: page.Total}}
 	for i, v := range page.Volumes {
+		h := v.Home()
+		if _, ok := compliances[h]; !ok {
+			compliances[h] = f.compliance(h)
+		}
 		w := cnstypes.CnsVolume{
 			VolumeId:        volumeID(v.ID),
 			DatastoreUrl:    homes[i].URL,
@@ -113,7 +127,7 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 				BackingDiskObjectId:            f.objectID(homes[i].Type, v.ID),
 				AggregatedSnapshotCapacityInMb: v.SnapshotMB(),
 			}},
-			ComplianceStatus:             cns.Compliant,
+			ComplianceStatus:             compliances[h],
 			DatastoreAccessibilityStatus: homes[i].access,
 			HealthStatus:                 homes[i].health,
 		}
@@ -126,6 +140,20 @@ func (f *Face) query(b cnstypes.BaseCnsQueryFilter, selection []string, paged bo
 		res.Volumes = append(res.Volumes, w)
 	}
 	return res, nil
+}
+
+// compliance says whether a datastore meets the storage policy of a volume on
+// it. Unverified: that volumes without a policy are notApplicable.
+func (f *Face) compliance(h cns.Home) string {
+	switch {
+	case h.Policy == "":
+		return cns.NotApplicable
+	case f.cfg.Policies != nil && !f.cfg.Policies(h.Policy):
+		return cns.Unknown
+	case f.satisfies(h.Policy, h.Datastore) != nil:
+		return cns.NonCompliant
+	}
+	return cns.Compliant
 }
 
 // home is where a volume lies, and how that is.
