@@ -6,8 +6,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	cnstypes "github.com/vmware/govmomi/cns/types"
+
+	core "github.com/csilab/csilab/sim/vcenter/cns"
 )
 
 // BenchmarkStart: from nothing to the first volume.
@@ -87,6 +90,39 @@ func (s *server) pairs(ctx context.Context, workers, n int) error {
 		return err
 	default:
 		return nil
+	}
+}
+
+// BenchmarkCore: create and delete in the core alone, without tasks, inventory
+// or wire, beside 100 and 10,000 volumes. There is nothing like it in stock.
+func BenchmarkCore(b *testing.B) {
+	at := map[int]float64{}
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c := core.New(0)
+			c.PutDatastore(core.Datastore{ID: "ds", Name: "ds", CapacityMB: 1 << 40})
+			now := time.Now()
+			make := func(id string) {
+				if _, err := c.Create(now, core.CreateSpec{ID: id, Name: id, CapacityMB: 1, Metadata: core.Metadata{Cluster: core.Cluster{ID: "k"}}}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for i := range n {
+				make(fmt.Sprint("old-", i))
+			}
+			b.ResetTimer()
+			for range b.N {
+				make("new")
+				if _, err := c.Delete("new", false); err != nil {
+					b.Fatal(err)
+				}
+			}
+			at[n] = b.Elapsed().Seconds() / float64(b.N)
+			b.ReportMetric(1/at[n], "pairs/s")
+		})
+	}
+	if at[100] > 0 {
+		ratio(b, at[10_000]/at[100], "x-at-100")
 	}
 }
 

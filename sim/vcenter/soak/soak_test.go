@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,16 @@ import (
 )
 
 const workers = 8
+
+// reported is the time within which the end of a task has to be, on a machine
+// as busy as may be.
+const reported = 10 * time.Second
+
+// kills are the times between two ends of all sessions: most are short, one is
+// longer than a completion may take, so that one that is lost stands out.
+func kills(length time.Duration) []time.Duration {
+	return []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, min(reported+2*time.Second, length/3)}
+}
 
 // duration of the soak: CSILAB_SOAK, or what a test run can afford.
 func duration(t *testing.T) time.Duration {
@@ -63,7 +74,7 @@ func TestSoak(t *testing.T) {
 	defer v.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := newWatcher(v, 30*time.Second)
+	w := newWatcher(v, 30*time.Second, reported)
 	listening := make(chan error, 1)
 	go func() { listening <- w.listen(ctx) }()
 
@@ -119,11 +130,10 @@ func TestSoak(t *testing.T) {
 	stop := make(chan struct{})
 	var beside sync.WaitGroup
 	beside.Go(func() { // sessions die
-		tick := time.NewTicker(max(length/120, 500*time.Millisecond))
-		defer tick.Stop()
-		for {
+		every := kills(length)
+		for i := 0; ; i++ {
 			select {
-			case <-tick.C:
+			case <-time.After(every[i%len(every)]):
 				v.KillSessions()
 			case <-stop:
 				return
@@ -162,6 +172,48 @@ func TestSoak(t *testing.T) {
 		t.Errorf("left over: %d volumes, %d snapshots", len(vs), len(ss))
 	}
 	grown(t, samples, keep)
+}
+
+// TestLostCompletion: the soak sees a completion that is lost, although the task
+// is joined again when the session has ended.
+func TestLostCompletion(t *testing.T) {
+	v, err := vcenter.New(context.Background(), vcenter.Config{Nodes: []vcenter.Node{{Name: "node-1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	const within = 300 * time.Millisecond
+	w := newWatcher(v, 30*time.Second, within)
+	listening := make(chan error, 1)
+	go func() { listening <- w.listen(ctx) }()
+	hear := func(yes bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.deaf = !yes
+	}
+	hear(false)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.do(ctx, func(c *connection) (*object.Task, error) {
+			return c.cns.QueryVolumeAsync(ctx, cnstypes.CnsQueryFilter{}, nil)
+		})
+		ended <- err
+	}()
+	for len(v.Tasks()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(2 * within)
+	hear(true)
+	v.KillSessions()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "was not reported for") {
+		t.Errorf("a completion was lost, and found after the session's end: %v", err)
+	}
+	cancel()
+	if err := <-listening; err != nil {
+		t.Error(err)
+	}
 }
 
 // grown compares the end with the first sample for which all that is bounded

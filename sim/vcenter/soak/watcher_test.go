@@ -25,8 +25,12 @@ import (
 // the session is lost, and tasks that were waited for are joined again by id.
 type watcher struct {
 	v *vcenter.VCenter
-	// bound is how long a completion may take to arrive.
+	// bound is how long an operation may take, whatever becomes of sessions.
 	bound time.Duration
+	// within is how long a task may be over, in view, and not reported. The end
+	// of a session does not excuse it: a completion that is lost would be found
+	// when the task is joined again, by chance.
+	within time.Duration
 
 	mu      sync.Mutex
 	now     *connection
@@ -35,6 +39,7 @@ type watcher struct {
 	late    []time.Duration // between the end of a task and its report
 	old     []*connection
 	renewed int
+	deaf    bool // to reports; for the test of this watcher
 }
 
 // connection is a session with its view.
@@ -45,8 +50,8 @@ type connection struct {
 	lost chan struct{} // closed when its wait for updates has failed
 }
 
-func newWatcher(v *vcenter.VCenter, bound time.Duration) *watcher {
-	return &watcher{v: v, bound: bound, changed: make(chan struct{}), waiting: map[types.ManagedObjectReference]chan types.TaskInfo{}}
+func newWatcher(v *vcenter.VCenter, bound, within time.Duration) *watcher {
+	return &watcher{v: v, bound: bound, within: within, changed: make(chan struct{}), waiting: map[types.ManagedObjectReference]chan types.TaskInfo{}}
 }
 
 // listen keeps a connection until ctx ends.
@@ -111,7 +116,7 @@ func (w *watcher) report(info types.TaskInfo) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if ch := w.waiting[info.Task]; ch != nil {
+	if ch := w.waiting[info.Task]; ch != nil && !w.deaf {
 		delete(w.waiting, info.Task)
 		ch <- info
 	}
@@ -132,6 +137,17 @@ func (w *watcher) connection(ctx context.Context, old *connection) (*connection,
 			return nil, fmt.Errorf("no new connection: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// span is a time in which a task was in the view of one session.
+type span struct{ from, until time.Time }
+
+// after is how much of the span comes after a time; it may be below zero.
+func (s span) after(t time.Time) time.Duration {
+	if s.from.After(t) {
+		t = s.from
+	}
+	return s.until.Sub(t)
 }
 
 // do starts a task and waits for its end, whatever becomes of the session.
@@ -162,6 +178,7 @@ func (w *watcher) do(ctx context.Context, start func(*connection) (*object.Task,
 		delete(w.waiting, ref)
 		w.mu.Unlock()
 	}()
+	var spans []span
 	for {
 		added := time.Now()
 		unresolved, err := c.view.Add(ctx, []types.ManagedObjectReference{ref})
@@ -179,19 +196,23 @@ func (w *watcher) do(ctx context.Context, start func(*connection) (*object.Task,
 		select {
 		case info := <-ch:
 			// What counts is the time in which both the task was over and in view.
-			from := *info.CompleteTime
-			if added.After(from) {
-				from = added
+			late := time.Duration(0)
+			for _, s := range append(spans, span{added, time.Now()}) {
+				late = max(late, s.after(*info.CompleteTime))
 			}
 			w.mu.Lock()
-			w.late = append(w.late, time.Since(from))
+			w.late = append(w.late, late)
 			w.mu.Unlock()
+			if late > w.within {
+				return info, fmt.Errorf("the end of %s was not reported for %v", ref.Value, late)
+			}
 			_, err := c.view.Remove(ctx, []types.ManagedObjectReference{ref})
 			if fault.Is(err, &types.NotAuthenticated{}) || fault.Is(err, &types.ManagedObjectNotFound{}) {
 				err = nil // the view is gone as a whole
 			}
 			return info, err
 		case <-c.lost:
+			spans = append(spans, span{added, time.Now()})
 			if c, err = w.connection(ctx, c); err != nil {
 				return types.TaskInfo{}, err
 			}
