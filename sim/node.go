@@ -57,7 +57,7 @@ func (l *Lab) newNode(ctx context.Context, m machine, i int) (*Node, error) {
 		n.units = scsi.DamageBy(m.san, n.damage)
 		m.san = n.units
 	}
-	memory := host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: m.bios, SAN: m.san, Adapters: m.adapters, Log: l.log}
+	memory := host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: m.bios, SAN: m.san, Adapters: m.adapters, NoPathRetry: l.opts.NoPathRetry, Log: l.log}
 	switch {
 	case l.opts.Bubble:
 		t := l.memoryNetwork(name)
@@ -323,6 +323,14 @@ func (n *Node) poweredOff() bool {
 	return n.off
 }
 
+// failQueued ends what waits on the node for a path, so that what waits for that
+// can end too.
+func (n *Node) failQueued() {
+	if h, ok := n.host.(interface{ FailQueued() }); ok {
+		h.FailQueued()
+	}
+}
+
 func (n *Node) close() error {
 	err := n.host.Close()
 	n.mu.Lock()
@@ -392,6 +400,7 @@ func (l *Lab) PowerOff(_ context.Context, node string) error {
 	n.mu.Lock()
 	n.off = true
 	n.mu.Unlock()
+	n.failQueued()
 	n.stop()
 	if err := n.host.PowerOff(); err != nil {
 		return err
@@ -428,6 +437,7 @@ func (l *Lab) DestroyVM(_ context.Context, node string) error {
 	n.mu.Lock()
 	n.off, n.forgotten = true, true
 	n.mu.Unlock()
+	n.failQueued()
 	n.stop()
 	if err := n.host.PowerOff(); err != nil {
 		return err

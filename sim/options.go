@@ -37,6 +37,9 @@ type Options struct {
 	// SameInitiator gives all nodes the initiator name of the first: a mistake
 	// that machines have that were cloned.
 	SameInitiator bool
+	// NoPathRetry is what I/O of an array's nodes does that has no path
+	// (no_path_retry of multipath.conf); 0 fails at once.
+	NoPathRetry host.NoPathRetry
 	// KeepHosts lets the storage provider leave a node's host on the array when
 	// its last export is gone, as with upstream's DISABLE_HOST_DELETION.
 	KeepHosts bool

@@ -12,7 +12,7 @@ import (
 // newRealHost makes a node with real mounts, and says where its kubelet
 // directory is for this process.
 func (l *Lab) newRealHost(ctx context.Context, m machine, dir string) (host.Host, string, error) {
-	r, err := host.NewReal(ctx, host.RealConfig{Name: m.name, Seed: l.opts.Seed, BIOSUUID: m.bios, Dir: dir, SAN: m.san, Adapters: m.adapters, Interceptor: l.in, Component: "driver@" + m.name, Log: l.log})
+	r, err := host.NewReal(ctx, host.RealConfig{Name: m.name, Seed: l.opts.Seed, BIOSUUID: m.bios, Dir: dir, SAN: m.san, Adapters: m.adapters, NoPathRetry: l.opts.NoPathRetry, Interceptor: l.in, Component: "driver@" + m.name, Log: l.log})
 	if err != nil {
 		return nil, "", err
 	}

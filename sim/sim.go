@@ -251,6 +251,9 @@ func (l *Lab) Close() error {
 	l.cancel()
 	defer l.ring()
 	l.in.Close()
+	for _, n := range l.nodes {
+		n.failQueued()
+	}
 	l.mu.Lock()
 	cs := make([]*component, 0, len(l.components))
 	for _, c := range l.components {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -54,7 +55,9 @@ func (d *device) read(b []byte, off int64) error {
 		for next := blk + 1; n < int64(len(b)) && (len(d.dirty) == 0 || d.dirty[next] == nil); next++ {
 			n = min(int64(len(b)), n+blockSize)
 		}
-		if got, err := d.img.ReadAt(b[:n], off); int64(got) < n && err != nil {
+		if got, err := d.img.ReadAt(b[:n], off); errors.Is(err, scsi.ErrQueued) {
+			return err
+		} else if int64(got) < n && err != nil {
 			return syscall.EIO
 		}
 		b, off = b[n:], off+n
@@ -93,33 +96,40 @@ func (d *device) write(b []byte, off int64) error {
 }
 
 // flush brings the cache to the disk. What can't be written is dropped, as the
-// kernel drops pages whose write-back failed, and the error told once.
+// kernel drops pages whose write-back failed, and the error told once; what has
+// to wait for a path (scsi.ErrQueued) stays.
 func (d *device) flush() error {
 	blks := slices.Sorted(maps.Keys(d.dirty))
 	var failed error
 	var run []byte
-	var start int64
+	first := 0
 	for i, blk := range blks {
 		// Neighbours go in one write.
-		if len(run) == 0 {
-			start = blk * blockSize
-		}
 		run = append(run, d.dirty[blk][:max(0, min(blockSize, d.size-blk*blockSize))]...)
-		delete(d.dirty, blk)
 		if i+1 < len(blks) && blks[i+1] == blk+1 && len(run) < maxWrite {
 			continue
 		}
 		if d.gone {
 			failed = syscall.EIO
-		} else if _, err := d.img.WriteAt(run, start); err != nil {
+		} else if _, err := d.img.WriteAt(run, blks[first]*blockSize); errors.Is(err, scsi.ErrQueued) {
+			return err
+		} else if err != nil {
 			failed = syscall.EIO
 		}
-		run = run[:0]
+		for _, done := range blks[first : i+1] {
+			delete(d.dirty, done)
+		}
+		run, first = run[:0], i+1
 	}
-	if failed == nil && (d.gone || d.img.Sync() != nil) {
-		failed = syscall.EIO
+	if failed != nil || d.gone {
+		return syscall.EIO
 	}
-	return failed
+	if err := d.img.Sync(); errors.Is(err, scsi.ErrQueued) {
+		return err
+	} else if err != nil {
+		return syscall.EIO
+	}
+	return nil
 }
 
 // maxWrite is the largest write to a disk, in bytes.
@@ -215,5 +225,6 @@ func (h *Memory) open(n *inode) (*device, error) {
 	if d == nil || d.gone {
 		return nil, syscall.ENXIO
 	}
+	h.now.dev = d
 	return d, nil
 }

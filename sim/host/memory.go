@@ -46,13 +46,17 @@ type MemoryConfig struct {
 	Adapters Adapters
 	// RecheckWWID is recheck_wwid of /etc/multipath.conf; see scsi.Config.
 	RecheckWWID bool
+	// NoPathRetry is no_path_retry of /etc/multipath.conf: what I/O does that has
+	// no path.
+	NoPathRetry NoPathRetry
 	// Log receives debug messages; nil discards them.
 	Log *slog.Logger
 }
 
 // Memory is a node in memory: a small kernel with files, mounts, SCSI disks
 // and the storage commands. It needs no privileges, runs on any OS and within
-// a synctest bubble: nothing in it waits, and it has no goroutines.
+// a synctest bubble: nothing in it waits but I/O without a path where NoPathRetry
+// says so, and it has no goroutines.
 //
 // Not modelled: permissions (all run as root), hard links, extended
 // attributes, write-back by age (what is not synced stays in the page cache
@@ -75,6 +79,10 @@ type Memory struct {
 
 	scsi *scsi.Stack // nil: no SAN
 	view *stackView  // of it in /sys
+
+	now     under // what the operation does that has the kernel
+	waiting waiting
+	leaving []*superblock // unmounted, and not written out
 }
 
 var _ Host = (*Memory)(nil)
@@ -94,7 +102,7 @@ func NewMemory(cfg MemoryConfig) *Memory {
 	}
 	if cfg.SAN != nil {
 		h.scsi = scsi.New(scsi.Config{Name: cfg.Name, SAN: cfg.SAN, Adapters: cfg.Adapters, FirstHost: 1,
-			Node: memoryNode{h}, RecheckWWID: cfg.RecheckWWID})
+			Node: memoryNode{h}, RecheckWWID: cfg.RecheckWWID, NoPathRetry: cfg.NoPathRetry})
 		h.installSAN()
 	}
 	h.boot()
@@ -103,7 +111,7 @@ func NewMemory(cfg MemoryConfig) *Memory {
 
 // boot makes the mount table and the kernel's own trees.
 func (h *Memory) boot() {
-	h.off = false
+	h.off, h.waiting.over = false, false
 	h.ns = namespace{}
 	h.devices = map[devno]*device{}
 	clearMounts(h.rootfs.root)
@@ -293,11 +301,10 @@ func regular(n *inode) error {
 
 // ReadFile implements Files.
 func (h *Memory) ReadFile(p string) ([]byte, error) {
-	leave, err := h.enter("open", p)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
+	return during(h, "open", p, func() ([]byte, error) { return h.readFile(p) })
+}
+
+func (h *Memory) readFile(p string) ([]byte, error) {
 	at, err := h.ns.walk(p, true)
 	if err == nil {
 		err = regular(at.n)
@@ -312,6 +319,7 @@ func (h *Memory) ReadFile(p string) ([]byte, error) {
 		b, err := at.n.gen()
 		return b, pathError("read", p, err)
 	}
+	h.now.mount = at.m
 	b := make([]byte, at.n.length())
 	if _, err := at.n.readAt(0, b); err != nil {
 		return nil, pathError("read", p, err)
@@ -364,11 +372,11 @@ func (h *Memory) writable(p place) error {
 
 // WriteFile implements Files. As with os.WriteFile nothing is synced.
 func (h *Memory) WriteFile(p string, data []byte, perm fs.FileMode) error {
-	leave, err := h.enter("open", p)
-	if err != nil {
-		return err
-	}
-	defer leave()
+	_, err := during(h, "open", p, func() (struct{}, error) { return struct{}{}, h.writeFile(p, data, perm) })
+	return err
+}
+
+func (h *Memory) writeFile(p string, data []byte, perm fs.FileMode) error {
 	at, err := h.create(p, perm)
 	if err != nil {
 		return pathError("open", p, err)
@@ -379,8 +387,11 @@ func (h *Memory) WriteFile(p string, data []byte, perm fs.FileMode) error {
 	if err := regular(at.n); err != nil {
 		return pathError("open", p, err)
 	}
+	h.now.mount = at.m
 	if at.n.set == nil && at.n.gen == nil {
 		at.n.truncate()
+	} else {
+		defer h.waiting.wake() // what is asked of the kernel may end a wait
 	}
 	return pathError("write", p, at.n.writeAt(0, data))
 }
@@ -665,11 +676,10 @@ func (h *Memory) device(p string) (*device, error) {
 
 // ReadAt implements IO. A short read at the end comes with io.EOF.
 func (h *Memory) ReadAt(p string, off int64, n int) ([]byte, error) {
-	leave, err := h.enter("open", p)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
+	return during(h, "open", p, func() ([]byte, error) { return h.readAt(p, off, n) })
+}
+
+func (h *Memory) readAt(p string, off int64, n int) ([]byte, error) {
 	if off < 0 || n < 0 {
 		return nil, pathError("read", p, syscall.EINVAL)
 	}
@@ -694,6 +704,7 @@ func (h *Memory) ReadAt(p string, off int64, n int) ([]byte, error) {
 	if err := at.alive(); err != nil {
 		return nil, pathError("read", p, err)
 	}
+	h.now.mount = at.m
 	b := make([]byte, max(0, min(int64(n), at.n.length()-off)))
 	got, err := at.n.readAt(off, b)
 	if err != nil {
@@ -711,11 +722,11 @@ func eof(got, wanted int) error {
 
 // WriteAt implements IO.
 func (h *Memory) WriteAt(p string, off int64, data []byte, sync bool) error {
-	leave, err := h.enter("open", p)
-	if err != nil {
-		return err
-	}
-	defer leave()
+	_, err := during(h, "open", p, func() (struct{}, error) { return struct{}{}, h.writeAt(p, off, data, sync) })
+	return err
+}
+
+func (h *Memory) writeAt(p string, off int64, data []byte, sync bool) error {
 	if off < 0 {
 		return pathError("write", p, syscall.EINVAL)
 	}
@@ -729,6 +740,7 @@ func (h *Memory) WriteAt(p string, off int64, data []byte, sync bool) error {
 	if err := regular(at.n); err != nil {
 		return pathError("write", p, err)
 	}
+	h.now.mount = at.m
 	if err := at.n.writeAt(off, data); err != nil {
 		return pathError("write", p, err)
 	}
@@ -784,12 +796,8 @@ func (h *Memory) Hold(p string) (release func(), err error) {
 
 // Sync brings everything to the disks (sync(2)).
 func (h *Memory) Sync() error {
-	leave, err := h.enter("sync", "/")
-	if err != nil {
-		return err
-	}
-	defer leave()
-	return h.syncAll()
+	_, err := during(h, "sync", "/", func() (struct{}, error) { return struct{}{}, h.syncAll() })
+	return err
 }
 
 func (h *Memory) syncAll() error {
@@ -901,7 +909,8 @@ func (h *Memory) powerOff() {
 	for _, d := range h.devices {
 		d.dirty, d.refs, d.opens = nil, 0, 0
 	}
-	h.devices = nil
+	h.devices, h.leaving = nil, nil
+	h.waiting.wake()
 	if h.scsi != nil {
 		h.scsi.Halt()
 	}

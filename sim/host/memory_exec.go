@@ -53,6 +53,7 @@ func (h *Memory) find(name string) command {
 	if h.scsi != nil && scsi.IsCommand(name) {
 		return func(h *Memory, out, errs io.Writer, args []string) int {
 			defer h.udev()
+			defer h.waiting.wake() // it may have ended a wait
 			return h.scsi.Run(out, errs, name, args)
 		}
 	}
@@ -71,16 +72,18 @@ func (h *Memory) run(ctx context.Context, out, errs io.Writer, name string, args
 	}
 	// The output goes to the caller's writers once the kernel is unlocked.
 	var o, e bytes.Buffer
-	leave, err := h.enter("fork/exec", name)
-	if err != nil {
-		return err
-	}
 	eo := &e
 	if out == errs {
 		eo = &o // in one stream, in order
 	}
-	status := c(h, &o, eo, args)
-	leave()
+	status, err := during(h, "fork/exec", name, func() (int, error) {
+		o.Reset()
+		e.Reset()
+		return c(h, &o, eo, args), nil
+	})
+	if err != nil {
+		return err
+	}
 	if out != nil {
 		_, err = out.Write(o.Bytes())
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"k8s.io/mount-utils"
+
+	"github.com/csilab/csilab/sim/host/scsi"
 )
 
 func init() {
@@ -222,6 +224,12 @@ func (h *Memory) mountDevice(r mountRequest, at place, node *inode, source strin
 		h.ns.attach(at, m.sb.root, source, false, r.opts)
 		return ""
 	}
+	for _, sb := range h.leaving {
+		if sb.vol.dev == d {
+			h.now.queued = true // what was mounted before is still being written out
+			return scsi.ErrQueued.Error()
+		}
+	}
 	v, err := load(d)
 	switch {
 	case errors.Is(err, errUnclean):
@@ -344,6 +352,7 @@ func (h *Memory) umount(target string, lazy bool) string {
 		return "target is busy."
 	}
 	h.detachTree(m)
+	h.shutDown()
 	return ""
 }
 
@@ -355,14 +364,8 @@ func (h *Memory) detachTree(m *mounted) {
 		}
 	}
 	h.ns.detach(m)
-	if v := m.sb.vol; v != nil && m.sb.refs == 0 {
-		// The last unmount writes everything out. umount(2) doesn't report
-		// when that fails.
-		if err := m.sb.sync(); err != nil {
-			h.log.Warn("data lost at unmount", "node", h.cfg.Name, "device", v.dev.name, "error", err)
-		}
-		v.dev.refs--
-		h.settle(v.dev)
+	if m.sb.vol != nil && m.sb.refs == 0 {
+		h.leaving = append(h.leaving, m.sb)
 	}
 }
 

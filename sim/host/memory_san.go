@@ -14,7 +14,7 @@ import (
 
 // installSAN puts the files of the storage network's software on the node's disk.
 func (h *Memory) installSAN() {
-	for rel, text := range sanFiles(h.cfg.Seed, h.cfg.Name, h.cfg.Adapters, h.cfg.RecheckWWID) {
+	for rel, text := range sanFiles(h.cfg.Seed, h.cfg.Name, h.cfg.Adapters, h.cfg.RecheckWWID, h.cfg.NoPathRetry) {
 		dir, name := path.Split(rel)
 		h.rootfs.root.at("etc/"+dir).add(name, 0o644).data = []byte(text)
 	}
@@ -73,7 +73,7 @@ func (h *Memory) plugSAN(n scsi.Device, fresh bool) {
 	no := devno{n.No.Major, n.No.Minor}
 	d := h.devices[no]
 	if d == nil && fresh {
-		d = &device{name: n.Name, no: no, dirty: map[int64][]byte{}, img: lunImage{h.scsi, n.Name}}
+		d = &device{name: n.Name, no: no, dirty: map[int64][]byte{}, img: lunImage{h, n.Name}}
 		h.devices[no] = d
 		h.dev.root.add(d.name, fs.ModeDevice|0o660).dev = no
 	}
@@ -128,28 +128,28 @@ func (h *Memory) heldByMap(d *device) bool {
 
 // lunImage is what a disk or map of the stack leads to.
 type lunImage struct {
-	s    *scsi.Stack
+	h    *Memory
 	name string
 }
 
 func (i lunImage) ReadAt(b []byte, off int64) (int, error) {
-	if err := i.s.ReadAt(i.name, b, off); err != nil {
+	if err := i.h.queues(i.h.scsi.ReadAt(i.name, b, off)); err != nil {
 		return 0, err
 	}
 	return len(b), nil
 }
 
 func (i lunImage) WriteAt(b []byte, off int64) (int, error) {
-	if err := i.s.WriteAt(i.name, b, off); err != nil {
+	if err := i.h.queues(i.h.scsi.WriteAt(i.name, b, off)); err != nil {
 		return 0, err
 	}
 	return len(b), nil
 }
 
-func (i lunImage) Sync() error { return i.s.Sync(i.name) }
+func (i lunImage) Sync() error { return i.h.queues(i.h.scsi.Sync(i.name)) }
 
 func (i lunImage) Size() int64 {
-	n, _ := i.s.Capacity(i.name)
+	n, _ := i.h.scsi.Capacity(i.name)
 	return n
 }
 
@@ -176,7 +176,7 @@ func (n memoryNode) InUse(name string) bool {
 }
 
 func (n memoryNode) Flush(name string) error {
-	if d := n.h.byName(name); d != nil {
+	if d := n.h.byName(name); d != nil && len(d.dirty) > 0 {
 		return d.flush()
 	}
 	return nil
@@ -188,6 +188,9 @@ func (n memoryNode) Content(name string) scsi.Content {
 		return scsi.Content{}
 	}
 	var c scsi.Content
+	if n.h.scsi.Waits(name) {
+		return c // udev, which lsblk asks, is stuck itself
+	}
 	if token, err := probe(d); err == nil {
 		c.Type, _ = strings.CutPrefix(token, "TYPE=")
 	}

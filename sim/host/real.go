@@ -27,6 +27,9 @@ type RealConfig struct {
 	Adapters Adapters
 	// RecheckWWID is recheck_wwid of /etc/multipath.conf; see scsi.Config.
 	RecheckWWID bool
+	// NoPathRetry is no_path_retry of /etc/multipath.conf: what I/O does that has
+	// no path.
+	NoPathRetry NoPathRetry
 	// Log receives messages; nil discards them.
 	Log *slog.Logger
 	// Interceptor sees the storage commands (mount, mkfs.ext4, …) that

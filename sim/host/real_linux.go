@@ -470,6 +470,7 @@ func (h *Real) Disks() []string {
 // PowerOff implements Host. All processes of the node are killed and its
 // mounts go. What was not synced to a filesystem is lost: see Real.
 func (h *Real) PowerOff() error {
+	h.FailQueued() // what waits for a path can't be killed
 	h.mu.Lock()
 	procs := slices.Collect(maps.Keys(h.procs))
 	h.mu.Unlock()

@@ -35,7 +35,7 @@ func (h *Real) installSAN() error {
 			return fmt.Errorf("host: %w", err)
 		}
 	}
-	for rel, text := range sanFiles(h.cfg.Seed, h.cfg.Name, h.cfg.Adapters, h.cfg.RecheckWWID) {
+	for rel, text := range sanFiles(h.cfg.Seed, h.cfg.Name, h.cfg.Adapters, h.cfg.RecheckWWID, h.cfg.NoPathRetry) {
 		if err := os.WriteFile(filepath.Join(h.etcDir(), rel), []byte(text), 0o644); err != nil {
 			return fmt.Errorf("host: %w", err)
 		}

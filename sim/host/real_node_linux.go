@@ -113,15 +113,23 @@ func (n realNode) Flush(name string) error {
 	if d == nil || d.loop == nil {
 		return nil
 	}
+	// What the page cache has may have to wait for a path, and the command that
+	// ends the wait must get through.
 	n.x.mu.Unlock()
+	n.x.commands.Unlock()
 	defer n.x.mu.Lock()
-	return d.loop.f.Sync()
+	defer n.x.commands.Lock()
+	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
+	return unix.SyncFileRange(int(d.loop.f.Fd()), 0, 0, all)
 }
 
 func (n realNode) Content(name string) scsi.Content {
 	d := n.x.luns[name]
 	if d == nil || d.loop == nil {
 		return scsi.Content{}
+	}
+	if n.x.stack.Waits(name) {
+		return scsi.Content{} // udev, which lsblk asks, is stuck itself
 	}
 	n.x.mu.Unlock()
 	defer n.x.mu.Lock()

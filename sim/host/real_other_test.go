@@ -12,4 +12,6 @@ func realSupported() error { return host.RealSupported() }
 
 func newReal(testing.TB, string, string) host.Host { return nil }
 
+func newQueueing(testing.TB, host.RealConfig) host.Host { return nil }
+
 func shortTempDir(t testing.TB) string { return t.TempDir() }

@@ -46,9 +46,11 @@ type realSAN struct {
 	local, pulled []*realDisk
 	// in is a thread in the namespace for what the stack does: those for the
 	// operations of the node may all wait for it.
-	in   *threads
-	ns   string // the namespace, as /proc shows it
-	fuse *fuseConnection
+	in *threads
+	ns string // the namespace, as /proc shows it
+	// waiting is I/O that has no path, under mu.
+	waiting waiting
+	fuse    *fuseConnection
 }
 
 // realLUN is a disk or map of the stack as a block device.
@@ -65,7 +67,7 @@ type realLUN struct {
 func newRealSAN(h *Real) *realSAN {
 	x := &realSAN{h: h}
 	x.stack = scsi.New(scsi.Config{Name: h.cfg.Name, SAN: h.cfg.SAN, Adapters: h.cfg.Adapters, FirstHost: 1,
-		Node: realNode{x}, RecheckWWID: h.cfg.RecheckWWID})
+		Node: realNode{x}, RecheckWWID: h.cfg.RecheckWWID, NoPathRetry: h.cfg.NoPathRetry})
 	return x
 }
 
@@ -82,6 +84,7 @@ func (x *realSAN) mount(dev *os.File) error {
 	x.view.dropped = x.dropping
 	x.luns, x.byID, x.stale = map[string]*realLUN{}, map[uint64]*realLUN{}, nil
 	x.local, x.pulled = nil, nil
+	x.waiting.over = false
 	var err error
 	x.fuse, err = mountFUSE(dev, x.dir(), x.h.cfg.Dir, newNodeFS(x))
 	return err
@@ -112,6 +115,7 @@ func (x *realSAN) boot(t *threads) error {
 func (x *realSAN) cut() error {
 	x.mu.Lock()
 	x.stack.Halt()
+	x.waiting.wake()
 	x.mu.Unlock()
 	if x.fuse == nil {
 		return nil
@@ -151,6 +155,7 @@ func (x *realSAN) run(out, errs io.Writer, name string, args []string) (int, err
 	}
 	x.mu.Lock()
 	code := x.stack.Run(out, errs, name, args)
+	x.waiting.wake() // it may have ended a wait
 	x.mu.Unlock()
 	x.udev()
 	return code, nil
@@ -165,6 +170,7 @@ func (x *realSAN) writeSys(n *inode, data []byte) error {
 	if attached(n) {
 		err = n.set(data)
 	}
+	x.waiting.wake()
 	x.mu.Unlock()
 	x.udev()
 	return err
@@ -344,6 +350,7 @@ func (x *realSAN) let(d *realLUN) error {
 	x.mu.Lock()
 	d.gone = true
 	delete(x.byID, d.id)
+	x.waiting.wake()
 	x.mu.Unlock()
 	var errs []error
 	for _, f := range []*os.File{d.claim, d.back} {
@@ -419,15 +426,46 @@ func (x *realSAN) lunInfo(id uint64) (size int64, readOnly, ok bool) {
 	return size, readOnly, true
 }
 
-// onLUN runs an operation of the stack on a device that is still there.
+// onLUN runs an operation of the stack on a device that is still there, again
+// for as long as it has to wait for a path.
 func (x *realSAN) onLUN(id uint64, f func(name string) error) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	d := x.byID[id]
-	if d == nil {
-		return unix.EIO
+	for {
+		d := x.byID[id]
+		if d == nil {
+			return unix.EIO
+		}
+		err := f(d.name)
+		if !errors.Is(err, scsi.ErrQueued) {
+			return err
+		}
+		if x.waiting.over {
+			return unix.EIO
+		}
+		woken := x.waiting.line(x.turn)
+		x.mu.Unlock()
+		<-woken
+		x.mu.Lock()
 	}
-	return f(d.name)
+}
+
+// FailQueued ends all waits for paths with EIO, now and until the next boot:
+// whoever takes the power from a node that is in use does this first.
+func (h *Real) FailQueued() {
+	if x := h.san; x != nil {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.waiting.end()
+	}
+}
+
+// turn is the path checker's.
+func (x *realSAN) turn() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.stack.Turn()
+	x.waiting.wake()
 }
 
 func (x *realSAN) readLUN(id uint64, b []byte, off int64) (n int, err error) {

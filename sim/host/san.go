@@ -11,6 +11,15 @@ type (
 	LUN      = scsi.LUN
 	CHAP     = scsi.CHAP
 	Adapters = scsi.Adapters
+
+	NoPathRetry = scsi.NoPathRetry
+)
+
+// What I/O does that has no path.
+const (
+	RetryPassed  = scsi.RetryPassed
+	RetryForever = scsi.RetryForever
+	RetryNever   = scsi.RetryNever
 )
 
 // Errors of a SAN.

@@ -7,7 +7,7 @@ import (
 
 // sanFiles are files below /etc: those of a storage network's software, and the
 // name that the machine has for itself.
-func sanFiles(seed uint64, name string, a Adapters, recheckWWID bool) map[string]string {
+func sanFiles(seed uint64, name string, a Adapters, recheckWWID bool, retry NoPathRetry) map[string]string {
 	files := map[string]string{"machine-id": strings.ReplaceAll(UUIDOf(fmt.Sprintf("%d|host|%s|machine-id", seed, name)), "-", "") + "\n"}
 	if a.IQN != "" {
 		files["iscsi/initiatorname.iscsi"] = "InitiatorName=" + a.IQN + "\n"
@@ -34,7 +34,7 @@ devices {
         hardware_handler "1 alua"
         features "0"
         failback immediate
-        no_path_retry 18
+        no_path_retry ` + retry.String() + `
         fast_io_fail_tmo 10
         dev_loss_tmo infinity
     }

@@ -2,10 +2,13 @@ package host
 
 import (
 	"cmp"
+	"errors"
 	"hash/crc32"
 	"maps"
 	"slices"
 	"syscall"
+
+	"github.com/csilab/csilab/sim/host/scsi"
 )
 
 // volume is a mounted filesystem of a disk: the tree as of the mount plus what
@@ -79,7 +82,7 @@ func (v *volume) writeAt(n *inode, off int64, b []byte) error {
 			copy(p, old)
 		} else if at, ok := n.blocks[blk]; ok {
 			if err := v.dev.read(p, at*blockSize); err != nil {
-				if v.dev.flush() != nil {
+				if ferr := v.dev.flush(); ferr != nil && !errors.Is(ferr, scsi.ErrQueued) {
 					// The whole disk fails: so does the journal soon after.
 					v.abort()
 				}
@@ -116,14 +119,15 @@ func (v *volume) release(n *inode) {
 }
 
 // commit brings everything to the disk. On an error the disk holds the former
-// commit. ENOSPC leaves what was to be written in the cache; when the disk fails,
-// the filesystem does what ext4 and xfs do when they can't write their log.
+// commit. ENOSPC and scsi.ErrQueued leave what was to be written in the cache;
+// when the disk fails, the filesystem does what ext4 and xfs do when they can't
+// write their log.
 func (v *volume) commit() error {
 	if v.aborted {
 		return syscall.EIO
 	}
 	err := v.tryCommit()
-	if err != nil && err != syscall.ENOSPC {
+	if err != nil && err != syscall.ENOSPC && !errors.Is(err, scsi.ErrQueued) {
 		v.abort()
 	}
 	return err

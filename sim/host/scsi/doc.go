@@ -17,10 +17,13 @@
 // the configuration says so, and then only when a path that had failed is back.
 //
 // There is no time: what Linux does some seconds after a loss (replacement
-// timeout, fast_io_fail_tmo, the path checker's turn, no_path_retry) it has done
-// by the next look. I/O that has no path fails with EIO at once, as it does once
-// a map no longer queues; dev_loss_tmo is infinity, as multipath's defaults for
-// this kind of array set it, so that disks outlive the loss of their port.
+// timeout, fast_io_fail_tmo, the path checker's turn) it has done by the next
+// look. So it has with the wait for a path (no_path_retry), unless Config says
+// that maps queue: then I/O without a path is answered with ErrQueued, and
+// whoever owns the stack asks again after whatever may have ended the wait, and
+// has a Turn of the path checker in between. dev_loss_tmo is infinity, as
+// multipath's defaults for this kind of array set it, so that disks outlive the
+// loss of their port.
 //
 // Not modelled: partitions, SCSI reservations, NVMe, LUN numbers of more than
 // one addressing method (Linux shows a unit at LUN 256 and up of an array that

@@ -18,7 +18,8 @@ func (s *Stack) Capacity(name string) (int64, bool) {
 	return 0, false
 }
 
-// ReadAt reads from a disk or map. All of b comes, or an error: EIO, ENXIO.
+// ReadAt reads from a disk or map. All of b comes, or an error: EIO, ENXIO,
+// ErrQueued.
 func (s *Stack) ReadAt(name string, b []byte, off int64) error {
 	return s.io(name, off, int64(len(b)), false, func(img disk.Image) error {
 		n, err := img.ReadAt(b, off)
@@ -29,7 +30,8 @@ func (s *Stack) ReadAt(name string, b []byte, off int64) error {
 	})
 }
 
-// WriteAt writes to a disk or map. Errors: EIO, EPERM (read-only), ENXIO.
+// WriteAt writes to a disk or map. Errors: EIO, EPERM (read-only), ENXIO,
+// ErrQueued.
 func (s *Stack) WriteAt(name string, b []byte, off int64) error {
 	return s.io(name, off, int64(len(b)), true, func(img disk.Image) error {
 		_, err := img.WriteAt(b, off)
@@ -37,13 +39,14 @@ func (s *Stack) WriteAt(name string, b []byte, off int64) error {
 	})
 }
 
-// Sync brings what a disk or map has taken to its medium. Errors: EIO, ENXIO.
+// Sync brings what a disk or map has taken to its medium. Errors: EIO, ENXIO,
+// ErrQueued.
 func (s *Stack) Sync(name string) error {
 	return s.io(name, 0, 0, false, disk.Image.Sync)
 }
 
 // io does I/O over a disk, or over the first path of a map that can, of the best
-// ones.
+// ones. Errors: EIO, EPERM, ENXIO, ErrQueued.
 func (s *Stack) io(name string, off, length int64, write bool, do func(disk.Image) error) error {
 	if d := s.disks[name]; d != nil {
 		if write && d.ReadOnly {
@@ -58,6 +61,8 @@ func (s *Stack) io(name string, off, length int64, write bool, do func(disk.Imag
 		return syscall.ENXIO
 	case m.broken:
 		return syscall.EIO
+	case m.suspended:
+		return ErrQueued // a suspended device holds what comes until it is resumed
 	case write && m.ReadOnly:
 		return syscall.EPERM
 	}
@@ -68,9 +73,13 @@ func (s *Stack) io(name string, off, length int64, write bool, do func(disk.Imag
 			}
 			// The look may find that the path is another unit's by now.
 			if path, err := s.over(d, m, off, length, write, do); path {
+				m.recovered()
 				return err
 			}
 		}
+	}
+	if s.holds(m) {
+		return ErrQueued
 	}
 	return syscall.EIO
 }

@@ -19,7 +19,9 @@ type Map struct {
 
 	paths     []*Disk // by address
 	broken    bool    // dmsetup remove --force has put the error target in
-	noQueue   bool    // fail_if_no_path
+	noQueue   bool    // fail_if_no_path: the kernel's, until the next table
+	disabled  bool    // multipathd's disablequeueing, until restorequeueing
+	turns     int     // of the path checker that found no path while I/O waited
 	suspended bool
 }
 
@@ -150,6 +152,11 @@ func (s *Stack) reload(m *Map) {
 	if len(m.paths) > 0 {
 		m.ReadOnly = ro
 	}
+	if !m.disabled && s.reaches(m) {
+		// Unverified: that a table that is loaded while no path works leaves the
+		// queue off where somebody has switched it off.
+		m.noQueue = false
+	}
 	s.tell(Change, KindMap, m.Name())
 }
 
@@ -189,12 +196,21 @@ func (s *Stack) removeMap(m *Map) {
 }
 
 // Flush removes a map that isn't open (multipath -f, dmsetup remove). What the
-// page cache has is written first. Errors: EBUSY.
+// page cache has is written first. Errors: EBUSY, ErrQueued (what is to be
+// written waits for a path).
 func (s *Stack) Flush(m *Map) error {
 	if s.node.InUse(m.Name()) {
 		return syscall.EBUSY
 	}
-	_ = s.node.Flush(m.Name())
+	if errors.Is(s.node.Flush(m.Name()), ErrQueued) {
+		return ErrQueued
+	}
+	switch { // others may have done something meanwhile
+	case s.maps[m.Minor] != m:
+		return nil
+	case s.node.InUse(m.Name()):
+		return syscall.EBUSY
+	}
 	s.removeMap(m)
 	return nil
 }
@@ -267,20 +283,6 @@ func (s *Stack) groups(m *Map) []group {
 		out = append(out, group{p, byPrio[p]})
 	}
 	return out
-}
-
-// queueing says whether I/O without a path would wait: it did for a while
-// (no_path_retry), which is over by the next look.
-func (s *Stack) queueing(m *Map) bool {
-	if m.noQueue {
-		return false
-	}
-	for _, d := range m.Paths() {
-		if s.Check(d) != Faulty {
-			return true
-		}
-	}
-	return false
 }
 
 // Bindings is the text of /etc/multipath/bindings.

@@ -186,12 +186,14 @@ func (s *Stack) multipathd(w []string) (string, bool) {
 	case is("disablequeueing|disablequeuing", aMap, "*"), is("restorequeueing|restorequeuing", aMap, "*"):
 		m := s.find(w[2])
 		if m != nil {
-			m.noQueue = w[0][0] == 'd'
+			m.disabled = w[0][0] == 'd'
+			m.noQueue = m.disabled
 		}
 		return answer(m != nil)
 	case is("disablequeueing|disablequeuing", maps), is("restorequeueing|restorequeuing", maps):
 		for _, m := range s.maps {
-			m.noQueue = w[0][0] == 'd'
+			m.disabled = w[0][0] == 'd'
+			m.noQueue = m.disabled
 		}
 		return done, true
 	case is("suspend|resume", aMap, "*"):
@@ -332,10 +334,7 @@ func (s *Stack) mapCell(m *Map, w byte) string {
 	case 'F':
 		return "immediate"
 	case 'Q':
-		if s.queueing(m) {
-			return "18 chk"
-		}
-		return "off"
+		return s.queueCell(m)
 	case 'N':
 		n := 0
 		for _, d := range m.Paths() {

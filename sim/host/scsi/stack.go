@@ -24,6 +24,8 @@ type Config struct {
 	// is back, its identity is read again, and it leaves its map where that has
 	// changed. Off by default, as in multipath-tools.
 	RecheckWWID bool
+	// NoPathRetry is multipath.conf's no_path_retry.
+	NoPathRetry NoPathRetry
 }
 
 // Node is what the stack asks the rest of its node. Names are the kernel's:
