@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,6 +60,8 @@ type Config struct {
 	Focus *regexp.Regexp
 	// Label selects scenarios by their labels; nil takes all.
 	Label func(labels []string) bool
+	// Only selects them by what they are; nil takes all.
+	Only func(Scenario) bool
 	// Parallel is how many scenarios run side by side; 0 means 1.
 	Parallel int
 	// Timeout bounds a scenario; 0 means two minutes, twenty for a sweep or with
@@ -242,8 +245,8 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 }
 
 // Specs adds a Ginkgo spec for each scenario that one of the configurations
-// selects to the tree under construction. Parallel is the first one's. They are written one after the other, but run side by side:
-// the first spec that starts gets all going, each waits for its own result.
+// selects to the tree under construction. Parallel is the last one's. They are
+// written one after the other, but run side by side: the first spec that starts gets all going, each waits for its own result.
 //
 // The caller must call stop after the suite has ended: it ends what an
 // interrupted suite has left running and waits until its labs are closed.
@@ -256,6 +259,7 @@ func Specs(cfgs ...Config) (stop func()) {
 			}
 		}
 	}
+	several := slices.ContainsFunc(selected, func(s selection) bool { return s.system != selected[0].system })
 	var once sync.Once
 	results := make([]chan Result, len(selected))
 	for i := range results {
@@ -265,19 +269,16 @@ func Specs(cfgs ...Config) (stop func()) {
 	var running sync.WaitGroup
 	start := func() {
 		order := make([]int, 0, len(selected))
-		for _, sweeps := range []bool{true, false} { // the longest first
-			for i, s := range selected {
-				if (s.scenario.Sweep != nil) == sweeps {
-					order = append(order, i)
-				}
-			}
+		for i := range selected {
+			order = append(order, i)
 		}
+		slices.SortStableFunc(order, func(a, b int) int { return selected[a].rank() - selected[b].rank() })
 		next := make(chan int, len(order))
 		for _, i := range order {
 			next <- i
 		}
 		close(next)
-		for range max(1, cfgs[0].Parallel) {
+		for range max(1, cfgs[len(cfgs)-1].Parallel) {
 			running.Go(func() {
 				for i := range next {
 					s, cfg := selected[i].scenario, selected[i].cfg
@@ -300,7 +301,7 @@ func Specs(cfgs ...Config) (stop func()) {
 	ginkgo.Describe("csilab", func() {
 		for i := range selected {
 			s, name := selected[i].scenario, selected[i].scenario.Name
-			if len(cfgs) > 1 {
+			if several {
 				name = selected[i].system + " " + name
 			}
 			ginkgo.It(name, ginkgo.Label(s.Labels...), func(sctx ginkgo.SpecContext) {
@@ -337,7 +338,24 @@ type selection struct {
 	system   string
 }
 
+// rank orders scenarios: first the longest, then those that compute all the time
+// they take, then those that wait.
+func (s selection) rank() int {
+	switch {
+	case s.scenario.Sweep != nil:
+		return 0
+	case s.cfg.Bubbles != nil:
+		return 1
+	}
+	return 2
+}
+
 // selects says whether a scenario is to be run.
 func (c Config) selects(s Scenario) bool {
-	return (c.Focus == nil || c.Focus.MatchString(s.Name)) && (c.Label == nil || c.Label(s.Labels))
+	return (c.Focus == nil || c.Focus.MatchString(s.Name)) && (c.Label == nil || c.Label(s.Labels)) && (c.Only == nil || c.Only(s))
 }
+
+// InVirtualTime says whether a scenario shows all that it is about on memory
+// hosts in virtual time: those of public bugs, which are about the order of calls
+// between components, and sweeps. The others are worth real nodes.
+func InVirtualTime(s Scenario) bool { return len(s.Incidents) > 0 || s.Sweep != nil }

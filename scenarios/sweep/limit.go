@@ -16,6 +16,10 @@ func limit(e ledger.Entry, kind string) string {
 		return ""
 	}
 	switch {
+	case path.Base(e.Request) == "vol_data.json" && volumeOfPod(path.Dir(e.Request)):
+		if kind == "error-after" {
+			return "a kubelet that has removed vol_data.json and is told that it failed never unmounts the volume again, until it is restarted"
+		}
 	case volumeOfPod(e.Request):
 		// kubernetes v1.37.2 pkg/volume/csi/csi_mounter.go, removeMountDir, removes
 		// vol_data.json before the directory; csi_plugin.go, NewUnmounter, needs it.

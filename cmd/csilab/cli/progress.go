@@ -54,10 +54,13 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && fi.Mode()&os.ModeCharDevice != 0 && os.Getenv("CI") == ""
 }
 
-func (p *progress) header(all []sim.Options) {
+func (p *progress) header(all []sim.Options, mixed bool) {
 	p.several = len(all) > 1
 	for _, o := range all {
 		p.system(o)
+	}
+	if mixed {
+		fmt.Fprintln(p.w, "csilab: scenarios of public bugs and sweeps in virtual time on memory hosts (--time wall runs all as above)")
 	}
 }
 

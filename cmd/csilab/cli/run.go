@@ -64,6 +64,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 		Example: `  csilab run
   csilab run --focus snapshot --host memory
   csilab run --time bubble
+  csilab run --time wall
   csilab run -f claim.yaml -f pod.yaml
   csilab run --faults slow-array.yaml --backend hpe-iscsi
   csilab run --junit report.xml -o json`,
@@ -79,7 +80,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl.StringVar(&f.faults, "faults", "", "fault file that is armed in each lab before its nodes start; scenarios that sweep faults of their own are skipped")
 	fl.StringSliceVar(&f.backend, "backend", []string{"vsphere", "hpe-iscsi"}, "what to run on: vsphere, hpe-iscsi, hpe-fc, hpe (both), all; comma-separated")
 	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
-	fl.StringVar(&f.time, "time", "wall", "wall, or bubble: virtual time, in which hours pass in moments (memory hosts, real timers; sweeps are in bubbles on memory hosts anyway)")
+	fl.StringVar(&f.time, "time", "auto", "wall; bubble: virtual time, in which hours pass in moments (memory hosts, real timers); auto: scenarios of public bugs and sweeps in bubbles, the others on the wall, and all there with --host, --timers, --lab, --faults or -f")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of nodes (2 to 64)")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all ids and draws")
@@ -165,7 +166,7 @@ func (f runFlags) options(s Streams, on sim.Options, lab *labfile.Lab) (sim.Opti
 		return exitf(ExitUsage, "--%s %q: allowed are %s", flag, value, strings.Join(allowed, ", "))
 	}
 	if err := errors.Join(oneOf("host", f.host, "auto", "real", "memory"),
-		oneOf("timers", f.timers, "real", "fast"), oneOf("time", f.time, "wall", "bubble"), oneOf("output", f.output, "text", "json")); err != nil {
+		oneOf("timers", f.timers, "real", "fast"), oneOf("time", f.time, "auto", "wall", "bubble"), oneOf("output", f.output, "text", "json")); err != nil {
 		return sim.Options{}, &exitError{ExitUsage, err}
 	}
 	if f.timeout < 0 {
@@ -186,10 +187,7 @@ func (f runFlags) options(s Streams, on sim.Options, lab *labfile.Lab) (sim.Opti
 		if f.host == "real" {
 			return sim.Options{}, exitf(ExitUsage, "--host real: allowed is memory with --time bubble")
 		}
-		f.host = "memory"
-		if !f.given("timers") {
-			f.timers = "real"
-		}
+		f.inBubbles()
 	}
 	o := sim.Options{Backend: on.Backend, Protocol: on.Protocol, Seed: f.seed, Nodes: f.nodes, Host: f.host, Timers: f.timers, Log: logger(s.Err, f.verbose)}
 	if lab != nil {
@@ -206,6 +204,27 @@ func (f runFlags) options(s Streams, on sim.Options, lab *labfile.Lab) (sim.Opti
 		return o, &exitError{code, err}
 	}
 	return o, nil
+}
+
+// inBubbles chooses what labs in virtual time have: memory hosts, and the timers
+// of a real cluster.
+func (f *runFlags) inBubbles() {
+	f.host = "memory"
+	if !f.given("timers") {
+		f.timers = "real"
+	}
+}
+
+// mixes says whether each scenario is run where it shows most: there is no flag
+// that decides where.
+func (f *runFlags) mixes() bool {
+	return f.time == "auto" && len(f.files) == 0 && !slices.ContainsFunc([]string{"host", "timers", "lab", "faults"}, f.given)
+}
+
+// virtual are the options of a lab of the same system in virtual time.
+func (f runFlags) virtual(s Streams, on sim.Options) (sim.Options, error) {
+	f.inBubbles()
+	return f.options(s, on, nil)
 }
 
 // hasVCenters says whether a lab file has vCenters: one that says of nothing has
@@ -306,7 +325,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	}
 	sim.Sweep(opts) // what labs that were killed have left
 	progress := newProgress(s, f.output == "json")
-	progress.header(all)
+	progress.header(all, f.mixes())
 	var mu sync.Mutex
 	var results []scenarios.Result
 	var labels func([]string) bool
@@ -334,6 +353,15 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		for _, o := range all {
 			c := cfg
 			c.Options = o
+			if f.mixes() {
+				v := c
+				if v.Options, err = f.virtual(s, o); err != nil {
+					return err
+				}
+				v.Bubbles, v.Only = bubble.Program(), scenarios.InVirtualTime
+				cfgs = append(cfgs, v)
+				c.Only = func(sc scenarios.Scenario) bool { return !scenarios.InVirtualTime(sc) }
+			}
 			cfgs = append(cfgs, c)
 		}
 		err = runScenarios(f, cfgs)

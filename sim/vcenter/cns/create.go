@@ -142,7 +142,7 @@ func (c *Core) PlanCreate(s CreateSpec) (Plan, error) {
 		return Plan{}, err
 	}
 	v.Datastore = ds.ID
-	v.DiskPath = c.defaultPath(ds.ID, v.ID)
+	v.DiskPath = c.freePath(ds.ID, v.ID)
 	if v.PolicyID == "" {
 		v.PolicyID = s.Defaults[ds.ID]
 	}

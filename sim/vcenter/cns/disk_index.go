@@ -84,6 +84,23 @@ func (c *Core) defaultPath(datastore, id string) string {
 	return fmt.Sprintf("[%s] fcd/%s.vmdk", c.datastores[datastore].Name, id)
 }
 
+// freePath is where a new backing lies that nobody has chosen a place for: at
+// its default path, or beside it where another disk has taken that.
+// Unverified: the name that the real one gives it then.
+func (c *Core) freePath(datastore, id string) string {
+	p := c.defaultPath(datastore, id)
+	for i := 1; c.occupied(p); i++ {
+		p = c.defaultPath(datastore, fmt.Sprintf("%s_%d", id, i))
+	}
+	return p
+}
+
+func (c *Core) occupied(diskPath string) bool {
+	_, disk := c.at(diskPath)
+	_, file := c.files[diskPath]
+	return disk || file
+}
+
 // at finds the disk whose backing is at a path.
 func (c *Core) at(diskPath string) (*volume, bool) {
 	if v, ok := c.byPath[diskPath]; ok {

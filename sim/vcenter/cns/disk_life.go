@@ -99,7 +99,7 @@ func (c *Core) PlanCreateDisk(s DiskSpec) (Disk, error) {
 	if err := ds.roomFor(d.CapacityMB, true); err != nil {
 		return Disk{}, err
 	}
-	d.DiskPath = c.defaultPath(d.Datastore, d.ID)
+	d.DiskPath = c.freePath(d.Datastore, d.ID)
 	if s.Path != "" {
 		d.DiskPath = fmt.Sprintf("[%s] %s", ds.Name, s.Path)
 	}

@@ -262,3 +262,25 @@ func TestDisksOutOfReach(t *testing.T) {
 		}
 	}
 }
+
+// TestTakenPath: where a foreign disk lies at the place that a new one would
+// have, the new one lies beside it, and both are found.
+func TestTakenPath(t *testing.T) {
+	c := world()
+	for _, id := range []string{"v", "d", "m"} {
+		must[File](t)(c.CreateFile(epoch, File{ID: "of-" + id, Path: "[two] fcd/" + id + ".vmdk", Datastore: "ds-2", CapacityMB: 1}))
+	}
+	must[Disk](t)(c.RegisterDisk("[two] fcd/v.vmdk", ""))
+	v := must[Plan](t)(c.Create(epoch, spec("v", 10, "ds-2"))).Volume.Disk
+	d := must[Disk](t)(c.CreateDisk(epoch, diskSpec("d", "ds-2", 10)))
+	must[Disk](t)(c.CreateDisk(epoch, diskSpec("m", "ds-1", 10)))
+	m := must[Disk](t)(c.Relocate(RelocateSpec{Disk: "m", Datastore: "ds-2"}))
+	for _, got := range []Disk{v, d, m} {
+		if want := "[two] fcd/" + got.ID + "_1.vmdk"; got.DiskPath != want {
+			t.Errorf("%s lies at %s, want %s", got.ID, got.DiskPath, want)
+		}
+		if at, ok := c.DiskAt(got.DiskPath); !ok || at.ID != got.ID {
+			t.Errorf("at %s: %+v, %v", got.DiskPath, at, ok)
+		}
+	}
+}

@@ -47,10 +47,7 @@ func (c *Core) PlanRelocate(s RelocateSpec) (Disk, error) {
 		return Disk{}, err
 	}
 	d := v.Disk.clone()
-	d.Datastore, d.DiskPath = s.Datastore, c.defaultPath(s.Datastore, d.ID)
-	if err := c.checkPath(to, d.DiskPath); err != nil {
-		return Disk{}, err
-	}
+	d.Datastore, d.DiskPath = s.Datastore, c.freePath(s.Datastore, d.ID)
 	if s.PolicyID != "" {
 		d.PolicyID = s.PolicyID
 	}
@@ -60,7 +57,7 @@ func (c *Core) PlanRelocate(s RelocateSpec) (Disk, error) {
 // Relocate moves a disk with its snapshots to another datastore. It keeps its
 // id and whoever holds it. Errors: NotFound, NotFoundObject, SameDatastore,
 // InvalidState (flag), NotSupported (linked clone), InUse (has linked clones),
-// Inaccessible, Maintenance, NoSpace, FileExists.
+// Inaccessible, Maintenance, NoSpace.
 func (c *Core) Relocate(s RelocateSpec) (Disk, error) {
 	d, err := c.PlanRelocate(s)
 	if err != nil {
