@@ -24,8 +24,8 @@ import (
 )
 
 // csilab is the binary under test, vmware that of govmomi's package cns with
-// its tests, vslm that of its package vslm.
-var csilab, vmware, vslm string
+// its tests, vslm and spbm those of its packages vslm and pbm.
+var csilab, vmware, vslm, spbm string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build csilab: %v\n%s", err, out)
 			return 1
 		}
-		vmware, vslm = filepath.Join(dir, "cns.test"), filepath.Join(dir, "vslm.test")
-		for binary, pkg := range map[string]string{vmware: "cns", vslm: "vslm"} {
+		vmware, vslm, spbm = filepath.Join(dir, "cns.test"), filepath.Join(dir, "vslm.test"), filepath.Join(dir, "pbm.test")
+		for binary, pkg := range map[string]string{vmware: "cns", vslm: "vslm", spbm: "pbm"} {
 			if out, err := exec.Command("go", "test", "-c", "-o", binary, "github.com/vmware/govmomi/"+pkg).CombinedOutput(); err != nil {
 				fmt.Fprintf(os.Stderr, "build the tests of govmomi/%s: %v\n%s", pkg, err, out)
 				return 1
@@ -142,6 +142,23 @@ func TestVSLM(t *testing.T) {
 				t.Errorf("%s\n%s", got["TestClient"], tail(said["TestClient"], 1500))
 			}
 		})
+	}
+}
+
+// TestPBM runs TestClient of pbm/client_test.go, of which that of
+// pbm/simulator is a copy: policies are made, found, checked against the
+// datastores of a cluster, or of all, and deleted.
+func TestPBM(t *testing.T) {
+	for _, version := range []string{"9.2.0", "8.0.3"} {
+		for _, cluster := range []string{"", "DC0_C0"} {
+			t.Run(version+" "+cluster, func(t *testing.T) {
+				lab := serve(t, version, "--datastores", "vsan-1:vsan,datastore-2")
+				env := []string{"GOVMOMI_PBM_URL=" + lab["CSILAB_VCENTER_URL"], "GOVMOMI_PBM_CLUSTER=" + cluster}
+				if got, said := run(t, spbm, []string{"TestClient"}, env); got["TestClient"] != "PASS" {
+					t.Errorf("%s\n%s", got["TestClient"], tail(said["TestClient"], 1500))
+				}
+			})
+		}
 	}
 }
 

@@ -4,8 +4,11 @@ go 1.26.0
 
 require (
 	github.com/dougm/pretty v0.0.0-20160325215624-add1dbc86daf
+	github.com/stretchr/testify v1.12.1
 	github.com/vmware/govmomi v0.56.0
 )
+
+require go.yaml.in/yaml/v3 v3.0.5 // indirect
 
 require (
 	github.com/google/uuid v1.6.0
