@@ -10,28 +10,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
-	"github.com/getkin/kin-openapi/routers"
-	"github.com/getkin/kin-openapi/routers/legacy"
 
 	"github.com/csilab/csilab/driver/hpe"
 	"github.com/csilab/csilab/driver/hpe/csp"
-	"github.com/csilab/csilab/fixtures"
+	"github.com/csilab/csilab/sim/csp/csptest"
 )
-
-// contract is fixtures/csp/openapi.yaml.
-var contract = sync.OnceValues(func() (routers.Router, error) {
-	l := openapi3.NewLoader()
-	doc, err := l.LoadFromData(fixtures.CSPContract)
-	if err != nil {
-		return nil, err
-	}
-	if err := doc.Validate(l.Context); err != nil {
-		return nil, err
-	}
-	return legacy.NewRouter(doc)
-})
 
 // strict sends requests on that are by the contract.
 type strict struct {
@@ -65,7 +49,7 @@ func orEmpty(r io.Reader) io.Reader {
 }
 
 func (s *strict) check(r *http.Request, body []byte) error {
-	router, err := contract()
+	router, err := csptest.Contract()
 	if err != nil {
 		return err
 	}

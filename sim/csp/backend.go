@@ -49,7 +49,7 @@ func (b *backend) forget(l login, err error) {
 	delete(b.clients, l)
 	b.mu.Unlock()
 	if c != nil {
-		ctx, cancel := context.WithCancel(b.server.ctx)
+		ctx, cancel := context.WithCancel(b.server.face.Context())
 		cancel() // there is no session to end
 		c.Close(ctx)
 	}

@@ -16,15 +16,11 @@ func (s *Server) changeVolume(c *call) (reply, error) {
 		return reply{}, err
 	}
 	id := c.vars["id"]
-	leave, err := s.enter(c, kindVolume, id)
+	x, leave, err := s.hold(c, id)
 	if err != nil {
 		return reply{}, err
 	}
 	defer leave()
-	x, err := volumeOf(c.ctx, c.array, id)
-	if err != nil {
-		return reply{}, err
-	}
 	if in.Size != nil && *in.Size != 0 {
 		mib, err := sizeMiB(*in.Size)
 		if err != nil {
@@ -125,15 +121,11 @@ func (s *Server) deleteVolume(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	leave, err := s.enter(c, kindVolume, id)
+	x, leave, err := s.hold(c, id)
 	if err != nil {
 		return reply{}, err
 	}
 	defer leave()
-	x, err := volumeOf(c.ctx, c.array, id)
-	if err != nil {
-		return reply{}, err
-	}
 	return reply{}, s.drop(c, x, force)
 }
 

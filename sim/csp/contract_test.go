@@ -5,36 +5,20 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
-	"github.com/getkin/kin-openapi/routers"
-	"github.com/getkin/kin-openapi/routers/legacy"
 
 	"github.com/csilab/csilab/fixtures"
+	"github.com/csilab/csilab/sim/csp/csptest"
 )
-
-// contract is fixtures/csp/openapi.yaml, by which each exchange of each test is
-// checked.
-var contract = sync.OnceValues(func() (routers.Router, error) {
-	l := openapi3.NewLoader()
-	doc, err := l.LoadFromData(fixtures.CSPContract)
-	if err != nil {
-		return nil, err
-	}
-	if err := doc.Validate(l.Context); err != nil {
-		return nil, err
-	}
-	return legacy.NewRouter(doc)
-})
 
 // keeps checks an exchange by the contract. What is refused with 400 need not
 // be a request of it, and neither is one that no operation has.
 func keeps(t testing.TB, method, path, body string, status int, kind, answer string) {
 	t.Helper()
-	router, err := contract()
+	router, err := csptest.Contract()
 	if err != nil {
 		t.Fatal(err)
 	}

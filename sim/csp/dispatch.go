@@ -5,19 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/csilab/csilab/sim/csp/wsapi"
+	"github.com/csilab/csilab/sim/face"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/fault/sending"
 	"github.com/csilab/csilab/sim/ledger"
 )
-
-// maxBody bounds a request.
-const maxBody = 1 << 20
 
 // Prefix of all paths. Off the cluster clients put a prefix of their own before
 // it, by default /csp.
@@ -155,21 +152,10 @@ func decode(raw []byte, into any) error {
 
 // ServeHTTP serves a request of the driver.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.calls.mu.Lock()
-	if s.calls.closed {
-		s.calls.mu.Unlock()
-		panic(http.ErrAbortHandler)
-	}
-	s.calls.wg.Add(1)
-	s.calls.mu.Unlock()
-	defer s.calls.wg.Done()
-
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	defer s.face.Enter()()
+	body, err := face.Body(w, r)
 	if err != nil {
-		if !errors.As(err, new(*http.MaxBytesError)) {
-			panic(http.ErrAbortHandler) // the client went away
-		}
-		send(r.Context(), w, answerOf(reply{}, refuse(http.StatusBadRequest, "the body has more than %d bytes", maxBody)), nil)
+		send(r.Context(), w, answerOf(reply{}, refuse(http.StatusBadRequest, "the body has more than %d bytes", face.MaxBody)), nil)
 		return
 	}
 	_, path, below := strings.Cut(r.URL.EscapedPath(), Prefix)
@@ -190,7 +176,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// later (a driver that waited too long finds the volume by its name).
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.cfg.OpTime, errors.New("the operation takes too long"))
 		defer cancel()
-		stop := context.AfterFunc(s.ctx, cancel)
+		stop := context.AfterFunc(s.face.Context(), cancel)
 		defer stop()
 		d := *c
 		d.ctx = ctx
@@ -204,7 +190,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = how.Err
 	}
 	switch {
-	case errors.Is(err, fault.ErrDrop), errors.Is(err, fault.ErrCrashed), s.ctx.Err() != nil, err != nil && r.Context().Err() != nil:
+	case errors.Is(err, fault.ErrDrop), errors.Is(err, fault.ErrCrashed), s.face.Context().Err() != nil, err != nil && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
 	}
 	send(r.Context(), w, answerOf(res, err), how)
@@ -257,7 +243,7 @@ func (s *Server) enter(c *call, what, id string) (leave func(), err error) {
 // describe derives the ledger entry of a request. Tokens and hosts can hold
 // secrets: they get no digest.
 func (s *Server) describe(r *http.Request, to route, c *call) fault.Call {
-	f := fault.Call{Hop: ledger.CSP, Op: r.Method + " /" + to.pattern, Component: s.component(r.UserAgent()), Cause: fault.CauseIn(r.Header)}
+	f := fault.Call{Hop: ledger.CSP, Op: r.Method + " /" + to.pattern, Component: face.Caller(r, s.cfg.Component), Cause: fault.CauseIn(r.Header)}
 	if to.pattern == "" {
 		f.Op = r.Method + " (unknown)"
 		return f
@@ -309,19 +295,6 @@ func (s *Server) describe(r *http.Request, to route, c *call) fault.Call {
 	default:
 		f.Volume = id
 	}
-	const maxDigest = 2048
-	if len(f.Request) > maxDigest {
-		f.Request = strings.ToValidUTF8(f.Request[:maxDigest], "") + "…"
-	}
+	f.Request = face.Digest(f.Request)
 	return f
-}
-
-// component tells who calls: a client whose User-Agent is csilab/<component>
-// says so itself, all others are the configured one.
-func (s *Server) component(agent string) string {
-	if rest, ok := strings.CutPrefix(agent, "csilab/"); ok && rest != "" {
-		name, _, _ := strings.Cut(rest, " ")
-		return name
-	}
-	return s.cfg.Component
 }

@@ -27,15 +27,11 @@ func (s *Server) publishFile(c *call, id string, acl any) (reply, error) {
 	if err != nil || acl == nil {
 		return reply{}, refuse(http.StatusBadRequest, "access_control_list is required")
 	}
-	leave, err := s.enter(c, kindVolume, id)
+	x, leave, err := s.hold(c, id)
 	if err != nil {
 		return reply{}, err
 	}
 	defer leave()
-	x, err := volumeOf(c.ctx, c.array, id)
-	if err != nil {
-		return reply{}, err
-	}
 	if x.Config[fileACL] != string(text) {
 		x.Config = mergeConfig(x.Config, map[string]string{fileACL: string(text)})
 		if err := save(c.ctx, c.array, x.vv.Name, x.record); err != nil {
@@ -46,15 +42,11 @@ func (s *Server) publishFile(c *call, id string, acl any) (reply, error) {
 }
 
 func (s *Server) unpublishFile(c *call, id string) (reply, error) {
-	leave, err := s.enter(c, kindVolume, id)
+	x, leave, err := s.hold(c, id)
 	if err != nil {
 		return reply{}, err
 	}
 	defer leave()
-	x, err := volumeOf(c.ctx, c.array, id)
-	if err != nil {
-		return reply{}, err
-	}
 	if _, shared := x.Config[fileACL]; !shared {
 		return reply{}, nil
 	}

@@ -49,15 +49,11 @@ func (s *Server) publish(c *call) (reply, error) {
 	if uuid == "" {
 		return reply{}, refuse(http.StatusBadRequest, "host_uuid is required")
 	}
-	leave, err := s.enter(c, kindVolume, id)
+	x, leave, err := s.hold(c, id)
 	if err != nil {
 		return reply{}, err
 	}
 	defer leave()
-	x, err := volumeOf(c.ctx, c.array, id)
-	if err != nil {
-		return reply{}, err
-	}
 	proto := in.AccessProtocol
 	if proto == "" {
 		proto = x.Config["access_protocol"]
@@ -282,15 +278,11 @@ func (s *Server) unpublish(c *call) (reply, error) {
 	if uuid == "" {
 		return reply{}, refuse(http.StatusBadRequest, "host_uuid is required")
 	}
-	leave, err := s.enter(c, kindVolume, id)
+	x, leave, err := s.hold(c, id)
 	if err != nil {
 		return reply{}, err
 	}
 	defer leave()
-	x, err := volumeOf(c.ctx, c.array, id)
-	if err != nil {
-		return reply{}, err
-	}
 	pair, err := s.pairOf(c, x)
 	if err != nil {
 		return reply{}, err

@@ -6,15 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/csilab/csilab/sim/csp/wsapi"
+	"github.com/csilab/csilab/sim/face"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/turn"
 )
@@ -61,9 +60,10 @@ type Config struct {
 	Dial wsapi.Dialer
 	// Listener to serve on; nil means a free port of 127.0.0.1. Close closes it.
 	Listener net.Listener
-	// TLS serves https with Certificate, as off the cluster.
+	// TLS serves https, as off the cluster, with Certificate or, where that is nil,
+	// a self-signed one.
 	TLS         bool
-	Certificate tls.Certificate
+	Certificate *tls.Certificate
 
 	// In is the interceptor; nil lets all calls through unrecorded.
 	In *fault.Interceptor
@@ -99,7 +99,6 @@ type Config struct {
 // Server is a provider that serves. It is safe for concurrent use.
 type Server struct {
 	cfg    Config
-	url    string
 	log    *slog.Logger
 	arrays []*backend
 	tokens tokens
@@ -110,17 +109,7 @@ type Server struct {
 		open map[batchKey]*batch // those that still take volumes
 	}
 
-	server  *http.Server
-	ctx     context.Context
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	closing sync.Once
-
-	calls struct {
-		mu     sync.Mutex
-		closed bool
-		wg     sync.WaitGroup
-	}
+	face *face.Server
 }
 
 // New serves a provider until Close, or until ctx ends. Errors name what is
@@ -169,52 +158,16 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		}
 	}
 	s.tokens.init(cfg.Seed, cfg.Now())
-	l := cfg.Listener
-	if l == nil {
-		var err error
-		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			return nil, fmt.Errorf("csp: %w", err)
-		}
+	var err error
+	if s.face, err = face.Listen(face.Config{Listener: cfg.Listener, TLS: cfg.TLS, Certificate: cfg.Certificate, Log: cfg.Log}); err != nil {
+		return nil, fmt.Errorf("csp: %w", err)
 	}
-	s.url = "http://" + l.Addr().String()
-	if cfg.TLS {
-		s.url = "https://" + l.Addr().String()
-		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cfg.Certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
-	}
-	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	s.server = &http.Server{
-		Handler:     s,
-		BaseContext: func(net.Listener) context.Context { return s.ctx },
-		ErrorLog:    log.New(io.Discard, "", 0),
-	}
-	s.running.Go(func() {
-		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("serve", "err", err)
-		}
-	})
-	s.running.Go(func() {
-		select {
-		case <-ctx.Done():
-			s.shut()
-		case <-s.ctx.Done():
-		}
-	})
+	s.face.Serve(ctx, s)
 	return s, nil
 }
 
 // URL of the provider, without /containers/v1.
-func (s *Server) URL() string { return s.url }
-
-// shut lets no call in any more and ends those that wait.
-func (s *Server) shut() {
-	s.closing.Do(func() {
-		s.calls.mu.Lock()
-		s.calls.closed = true
-		s.calls.mu.Unlock()
-		s.cancel()
-		s.server.Close()
-	})
-}
+func (s *Server) URL() string { return s.face.URL() }
 
 // logoutTime bounds how long Close waits for arrays: sessions idle out anyway.
 const logoutTime = 5 * time.Second
@@ -228,10 +181,8 @@ func (s *Server) Close() { s.close(true) }
 func (s *Server) Kill() { s.close(false) }
 
 func (s *Server) close(logout bool) {
-	s.shut()
-	s.calls.wg.Wait()
-	s.running.Wait()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), logoutTime)
+	s.face.Close()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.face.Context()), logoutTime)
 	defer cancel()
 	if !logout {
 		cancel()

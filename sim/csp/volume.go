@@ -80,6 +80,19 @@ func volumeOf(ctx context.Context, a *wsapi.Client, id string) (*item, error) {
 	return x, nil
 }
 
+// hold finds a volume as volumeOf does, and keeps other calls from it until
+// leave.
+func (s *Server) hold(c *call, id string) (x *item, leave func(), err error) {
+	if leave, err = s.enter(c, kindVolume, id); err != nil {
+		return nil, nil, err
+	}
+	if x, err = volumeOf(c.ctx, c.array, id); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return x, leave, nil
+}
+
 // published says whether a volume is exported.
 func published(ctx context.Context, a *wsapi.Client, vv string) (bool, error) {
 	all, err := a.VLUNsOf(ctx, vv)

@@ -1,9 +1,7 @@
 package wsapi
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -38,8 +36,8 @@ func BenchmarkExport(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			s := &Server{cfg: Config{Array: a, Lock: new(sync.Mutex), Now: time.Now}, a: a, family: array.Primera, url: "http://array",
-				log: slog.New(slog.NewTextHandler(io.Discard, nil)), ctx: context.Background()}
+			s := &Server{cfg: Config{Array: a, Lock: new(sync.Mutex), Now: time.Now}, a: a, family: array.Primera, log: slog.New(slog.DiscardHandler)}
+			s.face = detached(b, s)
 			do := func(method, path, body string, want int) {
 				r := httptest.NewRequest(method, "/api/v1/"+path, strings.NewReader(body))
 				r.RemoteAddr = "10.0.0.1:1"

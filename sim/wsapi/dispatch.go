@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -13,14 +12,11 @@ import (
 	"time"
 
 	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/face"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/fault/sending"
 	"github.com/csilab/csilab/sim/ledger"
 )
-
-// maxBody bounds a request; 1024 paths or a large set have some 100 KiB.
-// Unverified: where the array's bound is.
-const maxBody = 1 << 20
 
 // sessionHeader has the key of a session.
 const sessionHeader = "X-HP3PAR-WSAPI-SessionKey"
@@ -129,20 +125,9 @@ type answer struct {
 
 // ServeHTTP serves a request of the array's API.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.calls.mu.Lock()
-	if s.calls.closed {
-		s.calls.mu.Unlock()
-		panic(http.ErrAbortHandler)
-	}
-	s.calls.wg.Add(1)
-	s.calls.mu.Unlock()
-	defer s.calls.wg.Done()
-
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	defer s.face.Enter()()
+	body, err := face.Body(w, r)
 	if err != nil {
-		if !errors.As(err, new(*http.MaxBytesError)) {
-			panic(http.ErrAbortHandler) // the client went away
-		}
 		send(r.Context(), w, answerOf(reply{}, &failure{status: http.StatusRequestEntityTooLarge, code: codeTooLong, desc: "input is too long"}), nil)
 		return
 	}
@@ -296,7 +281,7 @@ func clientOf(r *http.Request) string {
 
 // self is the URL of the array in links, as the client reached it.
 func (s *Server) self(r *http.Request) string {
-	scheme, _, _ := strings.Cut(s.url, "://")
+	scheme, _, _ := strings.Cut(s.face.URL(), "://")
 	return scheme + "://" + r.Host
 }
 
@@ -329,7 +314,7 @@ func created(parts ...string) reply {
 // describe derives the ledger entry of a request: operation, subjects and a
 // digest. Credentials and hosts can hold secrets: they get no digest.
 func (s *Server) describe(r *http.Request, to route, vars map[string]string, body []byte) fault.Call {
-	c := fault.Call{Hop: ledger.WSAPI, Op: r.Method + " /" + to.pattern, Component: s.component(r.UserAgent()), Cause: fault.CauseIn(r.Header)}
+	c := fault.Call{Hop: ledger.WSAPI, Op: r.Method + " /" + to.pattern, Component: face.Caller(r, s.cfg.Component), Cause: fault.CauseIn(r.Header)}
 	if to.pattern == "" {
 		c.Op = r.Method + " (unknown)"
 		return c
@@ -367,21 +352,8 @@ func (s *Server) describe(r *http.Request, to route, vars map[string]string, bod
 	if r.Method == http.MethodGet {
 		c.Request = r.URL.Query().Get("query")
 	}
-	const maxDigest = 2048
-	if len(c.Request) > maxDigest {
-		c.Request = strings.ToValidUTF8(c.Request[:maxDigest], "") + "…"
-	}
+	c.Request = face.Digest(c.Request)
 	return c
-}
-
-// component tells who calls: a client whose User-Agent is csilab/<component>
-// says so itself, all others are the configured one.
-func (s *Server) component(agent string) string {
-	if rest, ok := strings.CutPrefix(agent, "csilab/"); ok && rest != "" {
-		name, _, _ := strings.Cut(rest, " ")
-		return name
-	}
-	return s.cfg.Component
 }
 
 // stamp is how the API writes a time: creationTime8601.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/face"
+	"github.com/csilab/csilab/sim/transport"
 )
 
 func FuzzQuery(f *testing.F) {
@@ -242,15 +244,29 @@ type world struct {
 	key  string
 }
 
+// detached is a face that nobody reaches but by calling its handler.
+func detached(t testing.TB, s *Server) *face.Server {
+	l, err := transport.NewMemory().Listen("tcp", "array:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := face.Listen(face.Config{Listener: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Serve(context.Background(), s)
+	t.Cleanup(f.Close)
+	return f
+}
+
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, lock: &noticedLock{}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var err error
 	if w.a, err = array.New(array.Config{Users: users, CopyMiBs: 100}); err != nil {
 		t.Fatal(err)
 	}
-	w.s = &Server{cfg: Config{Array: w.a, Lock: w.lock, Now: func() time.Time { return w.now }}, a: w.a, family: array.Primera, url: "http://array", log: quiet(t)}
-	w.s.ctx, w.s.cancel = context.WithCancel(context.Background())
-	t.Cleanup(w.s.cancel)
+	w.s = &Server{cfg: Config{Array: w.a, Lock: w.lock, Now: func() time.Time { return w.now }}, a: w.a, family: array.Primera, log: quiet(t)}
+	w.s.face = detached(t, w.s)
 	_, b := w.send("POST", "credentials", `{"user":"3paradm","password":"3pardata"}`)
 	var login struct{ Key string }
 	if json.Unmarshal([]byte(b), &login) != nil {

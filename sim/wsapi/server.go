@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/face"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/transport"
 	"github.com/csilab/csilab/sim/turn"
@@ -73,22 +73,11 @@ type Server struct {
 	cfg    Config
 	a      *array.Array
 	family array.Family
-	url    string
 	log    *slog.Logger
 	lanes  turn.Turns // of requests, by session
 	line   transport.Line
 
-	server  *http.Server
-	ctx     context.Context
-	cancel  context.CancelFunc
-	running sync.WaitGroup // serve, tick
-	closing sync.Once
-
-	calls struct {
-		mu     sync.Mutex
-		closed bool
-		wg     sync.WaitGroup
-	}
+	face *face.Server
 
 	// owed are content operations of time passing that failed; they are tried
 	// again at the next tick. Under cfg.Lock.
@@ -134,51 +123,17 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 			s.cfg.Build = buildPrimera
 		}
 	}
-	l := cfg.Listener
-	if l == nil {
-		var err error
-		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			return nil, fmt.Errorf("wsapi: %w", err)
-		}
+	var err error
+	if s.face, err = face.Listen(face.Config{Listener: cfg.Listener, TLS: cfg.TLS, Certificate: cfg.Certificate, Follow: s.line.Follow, Log: cfg.Log}); err != nil {
+		return nil, fmt.Errorf("wsapi: %w", err)
 	}
-	s.url = "http://" + l.Addr().String()
-	if cfg.TLS {
-		c := cfg.Certificate
-		if c == nil {
-			var err error
-			if c, err = selfSigned(l.Addr().String()); err != nil {
-				l.Close()
-				return nil, fmt.Errorf("wsapi: certificate: %w", err)
-			}
-		}
-		s.url = "https://" + l.Addr().String()
-		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*c}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
-	}
-	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	s.server = &http.Server{
-		Handler:     s,
-		BaseContext: func(net.Listener) context.Context { return s.ctx },
-		ErrorLog:    log.New(io.Discard, "", 0),
-		ConnState:   s.line.Follow,
-	}
-	s.running.Go(func() {
-		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("serve", "err", err)
-		}
-	})
-	s.running.Go(s.tick)
-	s.running.Go(func() {
-		select {
-		case <-ctx.Done():
-			s.shut()
-		case <-s.ctx.Done():
-		}
-	})
+	s.face.Serve(ctx, s)
+	s.face.Go(s.tick)
 	return s, nil
 }
 
 // URL of the array, without /api/v1.
-func (s *Server) URL() string { return s.url }
+func (s *Server) URL() string { return s.face.URL() }
 
 // SetReachable cuts the array's API off from its clients, or connects it again:
 // connections break at once, new ones as soon as they are made. Sessions stay
@@ -197,23 +152,8 @@ func (s *Server) Change(do func(now time.Time) ([]array.ContentOp, error)) error
 	})
 }
 
-// shut lets no call in any more and ends those that wait.
-func (s *Server) shut() {
-	s.closing.Do(func() {
-		s.calls.mu.Lock()
-		s.calls.closed = true
-		s.calls.mu.Unlock()
-		s.cancel()
-		s.server.Close()
-	})
-}
-
 // Close ends the face; when it returns, no call and no goroutine of it is left.
-func (s *Server) Close() {
-	s.shut()
-	s.calls.wg.Wait()
-	s.running.Wait()
-}
+func (s *Server) Close() { s.face.Close() }
 
 // tick lets time pass while nobody asks.
 func (s *Server) tick() {
@@ -223,7 +163,7 @@ func (s *Server) tick() {
 		select {
 		case <-t.C:
 			_ = s.locked(func(time.Time) error { return nil })
-		case <-s.ctx.Done():
+		case <-s.face.Context().Done():
 			return
 		}
 	}
@@ -241,7 +181,7 @@ func (s *Server) owe(ops []array.ContentOp) {
 	}
 	s.unkept = true
 	if s.cfg.Contents != nil {
-		if err := s.cfg.Contents.Apply(s.ctx, s.owed); err != nil {
+		if err := s.cfg.Contents.Apply(s.face.Context(), s.owed); err != nil {
 			s.log.Error("content not changed", "err", err, "ops", len(s.owed))
 			return
 		}
@@ -257,7 +197,7 @@ func (s *Server) apply(ops []array.ContentOp) error {
 	if len(s.owed) > 0 { // the order is kept
 		return &failure{status: http.StatusInternalServerError, code: codeInternal, desc: "content is not up to date"}
 	}
-	if err := s.cfg.Contents.Apply(s.ctx, ops); err != nil {
+	if err := s.cfg.Contents.Apply(s.face.Context(), ops); err != nil {
 		s.log.Error("content not changed", "err", err)
 		return &failure{status: http.StatusInternalServerError, code: codeInternal, desc: "internal server error: " + err.Error()}
 	}

@@ -75,7 +75,7 @@ func (s *Server) capacity(*call) (reply, error) {
 }
 
 func (s *Server) configuration(*call) (reply, error) {
-	u, _ := url.Parse(s.url)
+	u, _ := url.Parse(s.face.URL())
 	port, _ := strconv.Atoi(u.Port())
 	cfg := s.a.Config()
 	out := map[string]any{"httpState": "Disabled", "httpsState": "Disabled", "version": "1.6.3", "sessionsInUse": len(s.a.Sessions()),

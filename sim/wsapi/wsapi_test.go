@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/face"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
 	"github.com/csilab/csilab/sim/transport"
@@ -311,7 +312,7 @@ func TestRefusals(t *testing.T) {
 		{400, 3, "POST", "/volumes", ""},
 		{400, 60, "POST", "/volumes", "{"},
 		{400, 60, "POST", "/volumes", `{"name":"x"} {}`},
-		{413, 4, "POST", "/volumes", `{"name":"` + strings.Repeat("x", maxBody) + `"}`},
+		{413, 4, "POST", "/volumes", `{"name":"` + strings.Repeat("x", face.MaxBody) + `"}`},
 		{501, 9, "PATCH", "/volumes", ""},
 		{501, 9, "DELETE", "/volumes", ""},
 		{404, 11, "GET", "/nothing", ""},

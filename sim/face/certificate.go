@@ -1,4 +1,4 @@
-package wsapi
+package face
 
 import (
 	"crypto/ecdsa"
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// selfSigned makes a certificate for an address, as an array has from the
+// selfSigned makes a certificate for an address, as machines have from the
 // factory.
 func selfSigned(addr string) (*tls.Certificate, error) {
 	host, _, err := net.SplitHostPort(addr)
