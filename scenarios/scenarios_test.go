@@ -98,6 +98,9 @@ func TestRealHosts(t *testing.T) {
 // names: a scenario that can't fail shows nothing. CSILAB_MUTANTS limits it to
 // scenarios with that label.
 func TestMutants(t *testing.T) {
+	if slow > 1 {
+		t.Skip("a mutant shows that a scenario can fail: the race detector has nothing to add to that")
+	}
 	t.Parallel()
 	sem := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	for _, s := range scenarios.All() {
@@ -112,9 +115,6 @@ func TestMutants(t *testing.T) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
-			if sweepEvery > 1 && (s.Sweep != nil || has(s.Labels, "incident")) {
-				t.Skip("the mutants of sweeps and incidents are run without the race detector")
-			}
 			t.Parallel()
 			sem <- struct{}{}
 			defer func() { <-sem }()
