@@ -156,20 +156,20 @@ func (v *VCenter) addZone(dc *center, cl Cluster) error {
 	}
 	c := v.vim.Get(body.(*methods.CreateClusterExBody).Res.Returnval).(*simulator.ClusterComputeResource)
 	z := &zone{Cluster: cl, center: dc, cluster: c}
+	var names []string
 	for _, x := range cl.Hosts {
-		host := x.Name
-		ctx := v.internal()
-		task := c.AddHostTask(ctx, &types.AddHost_Task{This: c.Self, AsConnected: true, Spec: types.HostConnectSpec{HostName: host}})
-		info, err := v.finished(task.(*methods.AddHost_TaskBody).Res.Returnval)
-		if err != nil {
-			return fmt.Errorf("vcenter: host %s: %w", host, err)
-		}
-		h := v.vim.Get(info.Result.(ref)).(*simulator.HostSystem)
-		id := uuidOf(v.cfg.Seed, "host", host)
+		names = append(names, x.Name)
+	}
+	hosts, err := v.addHosts(c, names)
+	if err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		id := uuidOf(v.cfg.Seed, "host", h.Name)
 		h.Summary.Hardware.Uuid, h.Hardware.SystemInfo.Uuid = id, id
 		h.Datastore, h.Vm = nil, nil
-		z.hosts = append(z.hosts, h)
 	}
+	z.hosts = hosts
 	v.inv.zones = append(v.inv.zones, z)
 	return nil
 }
