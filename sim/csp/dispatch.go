@@ -155,7 +155,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.face.Enter()()
 	body, err := face.Body(w, r)
 	if err != nil {
-		send(r.Context(), w, answerOf(reply{}, refuse(http.StatusBadRequest, "the body has more than %d bytes", face.MaxBody)), nil)
+		send(r.Context(), w, answerOf(reply{}, refuse(http.StatusBadRequest, "%v: allowed are %d bytes within %v", err, face.MaxBody, face.BodyTime)), nil)
 		return
 	}
 	_, path, below := strings.Cut(r.URL.EscapedPath(), Prefix)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,10 +17,10 @@ import (
 // too. Pointers tell what was not given.
 func decode(raw []byte, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
-		return &failure{status: http.StatusBadRequest, code: codeEOF, desc: "unexpected end of input"}
+		return failed(eof)
 	}
 	if !json.Valid(raw) {
-		return &failure{status: http.StatusBadRequest, code: codeSyntax, desc: "JSON syntax error"}
+		return failed(syntax)
 	}
 	return fill(raw, reflect.ValueOf(into).Elem(), "")
 }

@@ -74,7 +74,7 @@ func init() {
 // match finds the route of a request: its path below /api/v1/ as it came, in
 // escapes, so that names can have slashes.
 func match(method, path string) (route, map[string]string, *failure) {
-	notFound := &failure{status: http.StatusNotFound, code: codeNoURI, desc: "URI resource not found"}
+	notFound := failed(noResource)
 	parts := strings.Split(strings.TrimSuffix(path, "/"), "/")
 	for i, p := range parts {
 		u, err := url.PathUnescape(p)
@@ -128,7 +128,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.face.Enter()()
 	body, err := face.Body(w, r)
 	if err != nil {
-		send(r.Context(), w, answerOf(reply{}, &failure{status: http.StatusRequestEntityTooLarge, code: codeTooLong, desc: "input is too long"}), nil)
+		why := tooLong
+		if errors.Is(err, face.ErrTooSlow) {
+			why = timeout
+		}
+		send(r.Context(), w, answerOf(reply{}, failed(why)), nil)
 		return
 	}
 	path, below := strings.CutPrefix(r.URL.EscapedPath(), prefix)
@@ -144,7 +148,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			lost = refuse(array.UnsupportedOp, "", "unsupported operation")
 		}
 	default:
-		lost = &failure{status: http.StatusNotFound, code: codeNoURI, desc: "URI resource not found"}
+		lost = failed(noResource)
 	}
 	key := r.Header.Get(sessionHeader)
 	if key != "" { // the array takes one request of a session after the other
@@ -210,7 +214,7 @@ func (s *Server) locked(f func(now time.Time) error) error {
 	if changed && s.cfg.Keep != nil {
 		if kept := s.cfg.Keep(); kept != nil && err == nil {
 			s.log.Error("state not kept", "err", kept)
-			err = &failure{status: http.StatusInternalServerError, code: codeInternal, desc: "internal server error: " + kept.Error(), cause: kept}
+			err = broken(kept)
 		}
 	}
 	return err
@@ -226,7 +230,7 @@ func (s *Server) guarded(f func(now time.Time) error) (changed bool, err error) 
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("handler panicked", "panic", p)
-			err = &failure{status: http.StatusInternalServerError, code: codeInternal, desc: "internal server error"}
+			err = failed(internal)
 		}
 	}()
 	now := s.cfg.Now()

@@ -2,7 +2,6 @@ package wsapi
 
 import (
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -68,7 +67,7 @@ func (s *Server) listEvents(c *call) (reply, error) {
 	if f, ok := c.vars["filter"]; ok {
 		n, fits := strings.CutPrefix(f, "minutes:")
 		if !fits {
-			return reply{}, &failure{status: http.StatusNotFound, code: codeNoURI, desc: "URI resource not found"}
+			return reply{}, failed(noResource)
 		}
 		m, ok := number(n)
 		if !ok || m < 1 || m > 1<<20 {

@@ -8,15 +8,42 @@ import (
 	"github.com/csilab/csilab/sim/array"
 )
 
-// Codes that are no refusals of a command: of the guide, and what the core
-// knows nothing of.
+// Failures of the API itself, of which the core knows nothing.
 const (
-	codeInternal = 1  // INT_SERV_ERR, 500
-	codeEOF      = 3  // INPUT_EOF, 400
-	codeTooLong  = 4  // INPUT_TOO_LONG, 413
-	codeNoURI    = 11 // URI_RES_NOT_FOUND, 404
-	codeSyntax   = 60 // JSON syntax, 400
+	internal   = "INT_SERV_ERR"
+	eof        = "INPUT_EOF"
+	tooLong    = "INPUT_TOO_LONG"
+	timeout    = "TIMEOUT"
+	noResource = "URI_RES_NOT_FOUND"
+	syntax     = "JSON_SYNTAX" // Unverified: its symbol
 )
+
+// api has their codes, and those that a rule may give but nothing here does.
+// Source: the WSAPI developer's guide 1.2.
+var api = map[string]Fault{
+	internal:                           {Status: http.StatusInternalServerError, Code: 1, Desc: "internal server error"},
+	"INV_SSL":                          {Status: http.StatusBadRequest, Code: 2, Desc: "invalid SSL"},
+	eof:                                {Status: http.StatusBadRequest, Code: 3, Desc: "unexpected end of input"},
+	tooLong:                            {Status: http.StatusRequestEntityTooLarge, Code: 4, Desc: "input is too long"},
+	timeout:                            {Status: http.StatusRequestTimeout, Code: 7, Desc: "timeout"},
+	"UNSUP_HTTP":                       {Status: http.StatusHTTPVersionNotSupported, Code: 8, Desc: "unsupported HTTP version"},
+	noResource:                         {Status: http.StatusNotFound, Code: 11, Desc: "URI resource not found"},
+	syntax:                             {Status: http.StatusBadRequest, Code: 60, Desc: "JSON syntax error"},
+	"VV_VOLUME_ACCOUNTING_IN_PROGRESS": {Status: http.StatusConflict, Code: 90, Desc: "volume accounting is in progress"},
+}
+
+// failed is one of them.
+func failed(symbol string) *failure {
+	f := api[symbol]
+	return &failure{status: f.Status, code: f.Code, desc: f.Desc, kind: symbol}
+}
+
+// broken is an internal server error with its cause.
+func broken(cause error) *failure {
+	f := failed(internal)
+	f.desc, f.cause = f.desc+": "+cause.Error(), cause
+	return f
+}
 
 // Fault is an error that a rule of the fault plan gives to the hop wsapi: it is
 // answered with the status and {code, desc, ref}. With code 0 the body is
@@ -95,7 +122,7 @@ func asFailure(err error) *failure {
 	if errors.As(err, &g) {
 		return &failure{status: g.Status, code: g.Code, desc: g.Desc, ref: g.Ref}
 	}
-	return &failure{status: http.StatusInternalServerError, code: codeInternal, desc: "internal server error"}
+	return failed(internal)
 }
 
 // CodeOf is the code that the ledger shows for an error of this hop: the symbol

@@ -2,7 +2,9 @@ package wsapi
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,11 +37,8 @@ func symbols() (out []string) {
 	for _, k := range array.Kinds() {
 		out = append(out, string(k))
 	}
-	return append(out, internalSymbol)
+	return append(out, slices.Sorted(maps.Keys(api))...)
 }
-
-// internalSymbol is the array's own failure, code 1.
-const internalSymbol = "INT_SERV_ERR"
 
 func makeError(_ string, s fault.ErrorSpec) (error, error) {
 	if n, ok := strings.CutPrefix(s.Code, httpPrefix); ok {
@@ -56,10 +55,11 @@ func makeError(_ string, s fault.ErrorSpec) (error, error) {
 		}
 		return &Fault{Status: status, Desc: text}, nil
 	}
-	if s.Code == internalSymbol || s.Code == strconv.Itoa(codeInternal) {
-		f := &Fault{Status: http.StatusInternalServerError, Code: codeInternal, Desc: "internal server error"}
-		f.Desc, f.Status = cmp.Or(s.Message, f.Desc), cmp.Or(s.Status, f.Status)
-		return f, nil
+	for symbol, f := range api {
+		if s.Code == symbol || s.Code == strconv.Itoa(f.Code) {
+			f.Desc, f.Status = cmp.Or(s.Message, f.Desc), cmp.Or(s.Status, f.Status)
+			return &f, nil
+		}
 	}
 	for _, k := range array.Kinds() {
 		w := k.Wire()

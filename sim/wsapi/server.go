@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -195,11 +194,11 @@ func (s *Server) apply(ops []array.ContentOp) error {
 		return nil
 	}
 	if len(s.owed) > 0 { // the order is kept
-		return &failure{status: http.StatusInternalServerError, code: codeInternal, desc: "content is not up to date"}
+		return broken(errors.New("content is not up to date"))
 	}
 	if err := s.cfg.Contents.Apply(s.face.Context(), ops); err != nil {
 		s.log.Error("content not changed", "err", err)
-		return &failure{status: http.StatusInternalServerError, code: codeInternal, desc: "internal server error: " + err.Error()}
+		return broken(err)
 	}
 	return nil
 }

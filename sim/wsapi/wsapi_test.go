@@ -1,6 +1,7 @@
 package wsapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -617,6 +618,34 @@ func TestCloseEndsCalls(t *testing.T) {
 		wg.Wait()
 		if _, _, _, err := r.raw("GET", "/api", "", ""); err == nil {
 			t.Error("a closed face answers")
+		}
+	})
+}
+
+// TestBodyThatDoesNotCome: a request that stops in the midst ends, and nobody
+// else waits for it.
+func TestBodyThatDoesNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, array.Config{}, Config{})
+		conn, err := r.http.Transport.(*http.Transport).DialContext(t.Context(), "tcp", strings.TrimPrefix(r.s.URL(), "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		began := time.Now()
+		if _, err := io.WriteString(conn, "POST /api/v1/credentials HTTP/1.1\r\nHost: array\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.login()
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		b, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != 408 || !strings.Contains(string(b), `"code":7`) || time.Since(began) != face.BodyTime {
+			t.Errorf("after %v: %d %s, %v", time.Since(began), res.StatusCode, b, err)
 		}
 	})
 }
