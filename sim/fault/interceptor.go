@@ -179,7 +179,7 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 
 // rule is the rule that decides on a call in a phase, or nil, and what its draws
 // are made from. Changes of the lab on the way to it are made, and changed is the
-// last of them.
+// first of them.
 func (in *Interceptor) rule(ctx context.Context, ph Phase, c Call, ok bool) (r *Armed, at firing, changed *Armed) {
 	r, at = in.Plan.ask(ph, c, ok, 0)
 	for r != nil {
@@ -190,7 +190,7 @@ func (in *Interceptor) rule(ctx context.Context, ph Phase, c Call, ok bool) (r *
 		c.firing = at
 		if err := change.Act(ctx, in, c); err != nil {
 			in.Plan.missed(r, err)
-		} else {
+		} else if changed == nil {
 			changed = r
 		}
 		r, at = in.Plan.ask(ph, c, ok, r.seq)
