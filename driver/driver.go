@@ -352,8 +352,13 @@ func (d *Driver) node() (n *node.Service, watch func(ctx context.Context), err e
 	if err != nil {
 		return nil, nil, fmt.Errorf("driver: %w", err)
 	}
-	if s, ok := b.(*san.SAN); ok && d.cfg.MonitorEvery > 0 {
-		watch = func(ctx context.Context) { s.Monitor(ctx, d.cfg.MonitorEvery) }
+	if s, ok := b.(*san.SAN); ok {
+		watch = func(ctx context.Context) {
+			s.AfterBoot(ctx)
+			if d.cfg.MonitorEvery > 0 {
+				s.Monitor(ctx, d.cfg.MonitorEvery)
+			}
+		}
 	}
 	cfg := node.Config{Host: d.cfg.Host, Backend: b, MaxVolumes: int64(d.cfg.MaxVolumesPerNode), Log: d.log}
 	if d.network == "unix" {

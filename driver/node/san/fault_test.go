@@ -9,6 +9,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
+	"github.com/csilab/csilab/driver/node/san"
 	"github.com/csilab/csilab/sim/array"
 )
 
@@ -247,5 +248,43 @@ func TestBoot(t *testing.T) {
 		}
 		r.must(r.unstage(s, vol))
 		r.clean()
+	})
+}
+
+// An FC adapter finds at a boot what was unstaged and is exported still: the start
+// of the driver lets go of it once more, and of nothing that is staged again.
+func TestBootBetweenUnstageAndUnpublish(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, "fc", 1)
+		c := filesystem("ext4")
+		for _, v := range []string{vol, vol2} {
+			r.create(v, 1024)
+			r.export(v)
+			r.must(r.stage(r.Service, v, c))
+			r.must(r.unstage(r.Service, v))
+		}
+		r.must(r.stage(r.Service, vol2, c))
+		r.write(stagingOf(vol2)+"/data", "hello")
+		r.must(r.host.PowerOff())
+		r.must(r.host.PowerOn())
+		all := len(r.disks())
+		r.must(r.stage(r.Service, vol2, c)) // may come first
+		s, err := san.New(r.config(r.host))
+		r.must(err)
+		s.AfterBoot(t.Context())
+		if n := len(r.disks()); n*2 != all || n == 0 {
+			t.Errorf("%d disks after the start, of %d for two volumes", n, all)
+		}
+		if got := r.read(stagingOf(vol2)+"/data", 5); got != "hello" {
+			t.Errorf("reads %q", got)
+		}
+		r.unexport(vol)
+		r.must(r.unstage(r.Service, vol2))
+		r.unexport(vol2)
+		r.clean()
+		s.AfterBoot(t.Context())
+		if n := r.entries(san.DefaultStateDir+"/released", ""); len(n) > 0 {
+			t.Errorf("notes are left of what is off the node: %v", n)
+		}
 	})
 }

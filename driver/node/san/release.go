@@ -36,6 +36,11 @@ func (s *SAN) Release(ctx context.Context, volume, device string) error {
 			if err := s.release(ctx, serial); err != nil {
 				return err
 			}
+			if h.Protocol == fc {
+				if err := s.remember(volume, serial); err != nil {
+					return err
+				}
+			}
 			if h.Scope != "volume" || h.Protocol != iSCSI {
 				h.Arrays = nil // others may be behind its targets
 			}

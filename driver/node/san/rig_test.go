@@ -119,14 +119,19 @@ func newRigOn(t testing.TB, protocol string, arrays int, store disk.Store, machi
 // service is a driver that just started, on a host.
 func (r *rig) service(h node.Host) *node.Service {
 	r.t.Helper()
-	log := slog.New(slog.NewTextHandler(logTo{r.t}, nil))
-	cfg := r.cfg
-	cfg.Host, cfg.NodeName, cfg.Log = h, "worker-1", log
+	cfg := r.config(h)
 	b, err := san.New(cfg)
 	r.must(err)
-	s, err := node.New(node.Config{Host: h, Backend: b, MaxVolumes: 100, Log: log})
+	s, err := node.New(node.Config{Host: h, Backend: b, MaxVolumes: 100, Log: cfg.Log})
 	r.must(err)
 	return s
+}
+
+// config is that of a driver on a host.
+func (r *rig) config(h node.Host) san.Config {
+	cfg := r.cfg
+	cfg.Host, cfg.NodeName, cfg.Log = h, "worker-1", slog.New(slog.NewTextHandler(logTo{r.t}, nil))
+	return cfg
 }
 
 type logTo struct{ t testing.TB }
