@@ -142,11 +142,9 @@ func TestSoak(t *testing.T) {
 	})
 	var samples []sample
 	beside.Go(func() {
-		tick := time.NewTicker(max(length/20, time.Second))
-		defer tick.Stop()
-		for {
+		for { // a sample stops the workers: they get the time between two of them
 			select {
-			case <-tick.C:
+			case <-time.After(max(length/20, time.Second)):
 				samples = append(samples, measure())
 			case <-stop:
 				return
