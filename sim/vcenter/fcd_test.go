@@ -21,6 +21,7 @@ import (
 
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/vcenter"
+	core "github.com/csilab/csilab/sim/vcenter/cns"
 )
 
 // fcds is a vCenter with clients of both managers of first class disks.
@@ -162,7 +163,7 @@ func TestFCDOverVim(t *testing.T) {
 		t.Errorf("%+v, %v", o, err)
 	}
 	b := o.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo)
-	if b.FilePath != fmt.Sprintf("[%s] fcd/%s.vmdk", ds.Name(), id) || b.Datastore != ds.Reference() || b.ProvisioningType != "thin" {
+	if b.FilePath != fmt.Sprintf("[%s] fcd/%s.vmdk", ds.Name(), core.BackingName(id)) || b.Datastore != ds.Reference() || b.ProvisioningType != "thin" {
 		t.Errorf("backing %+v", b)
 	}
 	if ids, err := m.List(ctx, ds); err != nil || !slices.Equal(ids, []types.ID{{Id: id}}) {
@@ -578,7 +579,7 @@ func TestFCDAttach(t *testing.T) {
 	_, err = f.ended(f.global.Revert(ctx, types.ID{Id: id}, snap))
 	f.refused(&types.InvalidState{}, nil, err)
 	f.must(f.ended(f.global.DeleteSnapshot(ctx, types.ID{Id: id}, snap)))
-	_, err = f.done(f.vdisks.DeleteVirtualDisk(ctx, f.ds[0].Path("fcd/"+id+".vmdk"), f.dc))
+	_, err = f.done(f.vdisks.DeleteVirtualDisk(ctx, f.ds[0].Path("fcd/"+core.BackingName(id)+".vmdk"), f.dc))
 	f.refused(&types.FileLocked{}, nil, err)
 	f.must(f.ended(f.global.ExtendDisk(ctx, types.ID{Id: id}, 32)))
 	if d := disks(one); d[0].CapacityInBytes != 32<<20 {
@@ -636,6 +637,6 @@ func TestVirtualDisksOfVMs(t *testing.T) {
 	f.refused(&types.NotSupported{}, nil, err)
 	id := f.fcd("one")
 	f.must(nil, vm.AttachDisk(f.ctx, id, f.ds[0], 0, nil))
-	_, err = f.done(f.vdisks.ExtendVirtualDisk(f.ctx, f.ds[0].Path("fcd/"+id+".vmdk"), f.dc, 1<<20, nil))
+	_, err = f.done(f.vdisks.ExtendVirtualDisk(f.ctx, f.ds[0].Path("fcd/"+core.BackingName(id)+".vmdk"), f.dc, 1<<20, nil))
 	f.refused(&types.FileLocked{}, nil, err)
 }

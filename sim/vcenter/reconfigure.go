@@ -493,15 +493,19 @@ func (e *edit) freshDisk(n int32, d *types.VirtualDisk, b *types.VirtualDiskFlat
 			taken[f.GetVirtualDeviceFileBackingInfo().FileName] = true
 		}
 	}
+	busy := func() bool {
+		_, disk := e.v.face.FindDisk("", p.String())
+		return disk || taken[p.String()]
+	}
 	if strings.HasSuffix(p.Path, ".vmdk") {
-		if taken[p.String()] {
+		if busy() {
 			return &types.FileAlreadyExists{FileFault: types.FileFault{File: p.String()}}
 		}
 	} else {
 		stem := strings.TrimSuffix(path.Base(vmx.Path), ".vmx")
 		dir := path.Dir(vmx.Path)
 		p = object.DatastorePath{Datastore: ds.Name, Path: path.Join(dir, stem+".vmdk")}
-		for i := 1; taken[p.String()]; i++ {
+		for i := 1; busy(); i++ {
 			p.Path = path.Join(dir, fmt.Sprintf("%s_%d.vmdk", stem, i))
 		}
 	}

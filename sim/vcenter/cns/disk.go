@@ -15,7 +15,7 @@ type Disk struct {
 	Datastore  string `json:"datastore"`
 	CapacityMB int64  `json:"capacityMB"`
 	PolicyID   string `json:"policyID,omitempty"`
-	// DiskPath is where the backing disk lies, e.g. "[ds] fcd/<id>.vmdk".
+	// DiskPath is where the backing disk lies, e.g. "[ds] fcd/<BackingName>.vmdk".
 	DiskPath string    `json:"diskPath"`
 	Created  time.Time `json:"created"`
 	// WrittenMB is how much content it has, its snapshots' included, as far as

@@ -31,7 +31,7 @@ func (c *Core) vanish(v *volume) {
 }
 
 // indexBacking makes a disk findable by its path, its tags and what it is a
-// linked clone of. A path that has the disk's id in it needs no index.
+// linked clone of. A path that leads to the disk's id needs no index.
 func (c *Core) indexBacking(v *volume) {
 	if v.DiskPath != c.defaultPath(v.Datastore, v.ID) {
 		c.byPath[v.DiskPath] = v
@@ -81,7 +81,11 @@ func (c *Core) repath(s *store, old string) {
 // defaultPath is where the backing of a first class disk lies unless it was
 // made elsewhere.
 func (c *Core) defaultPath(datastore, id string) string {
-	return fmt.Sprintf("[%s] fcd/%s.vmdk", c.datastores[datastore].Name, id)
+	return c.fcdPath(datastore, BackingName(id))
+}
+
+func (c *Core) fcdPath(datastore, name string) string {
+	return "[" + c.datastores[datastore].Name + "] fcd/" + name + ".vmdk"
 }
 
 // freePath is where a new backing lies that nobody has chosen a place for: at
@@ -90,7 +94,7 @@ func (c *Core) defaultPath(datastore, id string) string {
 func (c *Core) freePath(datastore, id string) string {
 	p := c.defaultPath(datastore, id)
 	for i := 1; c.occupied(p); i++ {
-		p = c.defaultPath(datastore, fmt.Sprintf("%s_%d", id, i))
+		p = c.fcdPath(datastore, fmt.Sprintf("%s_%d", BackingName(id), i))
 	}
 	return p
 }
@@ -106,16 +110,16 @@ func (c *Core) at(diskPath string) (*volume, bool) {
 	if v, ok := c.byPath[diskPath]; ok {
 		return v, true
 	}
-	id, ok := strings.CutSuffix(path.Base(diskPath), ".vmdk")
+	name, ok := strings.CutSuffix(path.Base(diskPath), ".vmdk")
 	if !ok {
 		return nil, false
 	}
-	v, ok := c.disk(id)
+	v, ok := c.disk(diskOfName(name))
 	return v, ok && v.DiskPath == diskPath
 }
 
 // DiskAt finds the first class disk whose backing lies at a datastore path,
-// e.g. "[ds] fcd/<id>.vmdk".
+// e.g. "[ds] fcd/<BackingName>.vmdk".
 func (c *Core) DiskAt(diskPath string) (Disk, bool) {
 	v, ok := c.at(diskPath)
 	if !ok {

@@ -12,7 +12,7 @@ type DiskSpec struct {
 	Name       string
 	CapacityMB int64 // ignored with From
 	Datastore  string
-	// Path on the datastore, e.g. "dir/a.vmdk"; empty means fcd/<id>.vmdk.
+	// Path on the datastore, e.g. "dir/a.vmdk"; empty means fcd/<BackingName>.vmdk.
 	Path         string
 	PolicyID     string
 	Provisioning Provisioning

@@ -1,6 +1,9 @@
 package cns
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // RelocateSpec says where a disk shall go.
 type RelocateSpec struct {
@@ -10,6 +13,10 @@ type RelocateSpec struct {
 	// Hosts that must reach the new datastore: those of the VMs which hold the
 	// disk.
 	Hosts []string
+	// Folder that the disk goes into; empty means fcd. Taken are paths below the
+	// datastore at which its file can't lie.
+	Folder string
+	Taken  []string
 }
 
 // PlanRelocate checks whether Relocate would succeed, and says what the disk
@@ -48,10 +55,24 @@ func (c *Core) PlanRelocate(s RelocateSpec) (Disk, error) {
 	}
 	d := v.Disk.clone()
 	d.Datastore, d.DiskPath = s.Datastore, c.freePath(s.Datastore, d.ID)
+	if s.Folder != "" {
+		d.DiskPath = c.pathIn(s)
+	}
 	if s.PolicyID != "" {
 		d.PolicyID = s.PolicyID
 	}
 	return d, nil
+}
+
+// pathIn is where a disk lies in the folder that it goes to, e.g.
+// "[ds] node-1/node-1_2.vmdk" (kubernetes-sigs/vsphere-csi-driver#565).
+func (c *Core) pathIn(s RelocateSpec) string {
+	for i := 1; ; i++ {
+		rel := fmt.Sprintf("%s/%s_%d.vmdk", s.Folder, s.Folder, i)
+		if p := "[" + c.datastores[s.Datastore].Name + "] " + rel; !slices.Contains(s.Taken, rel) && !c.occupied(p) {
+			return p
+		}
+	}
 }
 
 // Relocate moves a disk with its snapshots to another datastore. It keeps its

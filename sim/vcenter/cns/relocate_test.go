@@ -27,7 +27,14 @@ func TestRelocate(t *testing.T) {
 	if p, err := c.Query(Filter{Datastores: []string{"ds-2"}}, Cursor{}); err != nil || p.Total != 1 {
 		t.Errorf("found on the new datastore: %+v, %v", p, err)
 	}
-	must[Disk](t)(c.Relocate(RelocateSpec{Disk: "a", Datastore: "ds-1", PolicyID: "lead"}))
+	must[File](t)(c.CreateFile(epoch, File{ID: "f", Path: "[one] vm/vm_2.vmdk", Datastore: "ds-1", CapacityMB: 1}))
+	must[Disk](t)(c.Relocate(RelocateSpec{Disk: "a", Datastore: "ds-1", PolicyID: "lead", Folder: "vm", Taken: []string{"vm/vm.vmdk", "vm/vm_1.vmdk"}}))
+	if v := must[Volume](t)(c.Volume("a")); v.DiskPath != "[one] vm/vm_3.vmdk" {
+		t.Errorf("in the VM's folder at %s", v.DiskPath)
+	}
+	if d, ok := c.DiskAt("[one] vm/vm_3.vmdk"); !ok || d.ID != "a" {
+		t.Errorf("found there: %+v", d)
+	}
 	if v := must[Volume](t)(c.Volume("a")); v.PolicyID != "lead" {
 		t.Errorf("policy %q", v.PolicyID)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 	vim "github.com/vmware/govmomi/vim25/types"
 
+	"github.com/csilab/csilab/sim/vcenter/cns"
 	"github.com/csilab/csilab/sim/vcenter/cnsface"
 )
 
@@ -420,7 +421,7 @@ func TestKeepDisk(t *testing.T) {
 		t.Fatal("the volume is to go, its image to stay")
 	}
 	s := l.spec("static", 0)
-	s.BackingObjectDetails.(*cnstypes.CnsBlockBackingDetails).BackingDiskUrlPath = "https://vc/folder/fcd/" + id + ".vmdk?dcPath=DC0&dsName=LocalDS_0"
+	s.BackingObjectDetails.(*cnstypes.CnsBlockBackingDetails).BackingDiskUrlPath = "https://vc/folder/fcd/" + cns.BackingName(id) + ".vmdk?dcPath=DC0&dsName=LocalDS_0"
 	if got := l.createSpec(s); got != id {
 		t.Errorf("registered %s as %s", id, got)
 	}

@@ -135,7 +135,7 @@ func backingOf(s vim.BaseVslmCreateSpecBackingSpec, id string) (backing, error) 
 func filePath(path, id string) string {
 	path = strings.Trim(path, "/")
 	if path != "" && !strings.HasSuffix(path, ".vmdk") {
-		path += "/" + id + ".vmdk"
+		path += "/" + cns.BackingName(id) + ".vmdk"
 	}
 	return path
 }

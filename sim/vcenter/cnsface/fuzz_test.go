@@ -59,7 +59,7 @@ func FuzzSOAP(f *testing.F) {
 		{"CnsQuerySnapshots", `<snapshotQueryFilter></snapshotQueryFilter>`},
 		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + size + `<volumeSource xsi:type="CnsSnapshotVolumeSource">` + volume + `<snapshotId><id>SNAPSHOT</id></snapshotId><linkedClone>true</linkedClone></volumeSource></createSpecs>`},
 		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + `<backingObjectDetails xsi:type="CnsBlockBackingDetails"><backingDiskId>VOLUME</backingDiskId></backingObjectDetails></createSpecs>`},
-		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + `<backingObjectDetails xsi:type="CnsBlockBackingDetails"><backingDiskUrlPath>https://vc/folder/fcd/VOLUME.vmdk?dcPath=DC0&amp;dsName=LocalDS_0</backingDiskUrlPath></backingObjectDetails></createSpecs>`},
+		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + `<backingObjectDetails xsi:type="CnsBlockBackingDetails"><backingDiskUrlPath>https://vc/folder/fcd/DISKFILE.vmdk?dcPath=DC0&amp;dsName=LocalDS_0</backingDiskUrlPath></backingObjectDetails></createSpecs>`},
 		{"CnsCreateVolume", `<createSpecs><name>a</name><volumeType>BLOCK</volumeType>` + cluster + size + `<activeClusters xsi:type="ManagedObjectReference" type="ClusterComputeResource">domain-c1</activeClusters><hosts type="HostSystem">host-1</hosts><createSpec xsi:type="CnsBlockCreateSpec"><cryptoSpec xsi:type="CryptoSpecEncrypt"></cryptoSpec></createSpec></createSpecs>`},
 		{"CnsRelocateVolume", `<relocateSpecs xsi:type="CnsBlockVolumeRelocateSpec">` + volume + `<datastore type="Datastore">datastore-9</datastore></relocateSpecs>`},
 		{"CnsRelocateVolume", `<relocateSpecs>` + volume + `</relocateSpecs>`},
@@ -128,7 +128,7 @@ func FuzzSOAP(f *testing.F) {
 		r, _ = face.createSnapshot(face.ctx, cnstypes.CnsSnapshotCreateSpec{VolumeId: volumeID(volume)})
 		snap := r.(*cnstypes.CnsVolumeOperationBatchResult).VolumeResults[0].(*cnstypes.CnsSnapshotCreateResult).Snapshot.SnapshotId.Id
 
-		do([]byte(strings.NewReplacer("VOLUME", volume, "VM", vmRef.Value, "SNAPSHOT", snap).Replace(string(data))))
+		do([]byte(strings.NewReplacer("VOLUME", volume, "DISKFILE", cns.BackingName(volume), "VM", vmRef.Value, "SNAPSHOT", snap).Replace(string(data))))
 
 		if s := log.take(); s != "" {
 			t.Fatal(s)

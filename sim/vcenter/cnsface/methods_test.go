@@ -1,6 +1,7 @@
 package cnsface_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	vim "github.com/vmware/govmomi/vim25/types"
 
 	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/vcenter/cns"
 	"github.com/csilab/csilab/sim/vcenter/cnsface"
 )
 
@@ -92,14 +94,24 @@ func TestRelocate(t *testing.T) {
 		t.Errorf("backing %+v", p)
 	}
 	b := l.disksOf(l.vms[0])[id].Backing.(*vim.VirtualDiskFlatVer2BackingInfo)
-	if *b.Datastore != l.ds[1].Reference() || !strings.HasPrefix(b.FileName, "["+ds.Summary.Name+"] ") {
-		t.Errorf("the VM has it at %+v", b)
+	// An attached disk goes into the folder of its VM, beside the VM's own.
+	vm, err := l.vms[0].ObjectName(l.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("[%s] %s/%s_1.vmdk", ds.Summary.Name, vm, vm); *b.Datastore != l.ds[1].Reference() || b.FileName != want || vs[0].BackingObjectDetails.(*cnstypes.CnsBlockBackingDetails).BackingDiskPath != want {
+		t.Errorf("the VM has it at %+v, want %s", b, want)
 	}
 	buf := make([]byte, 4)
 	if _, err := img.ReadAt(buf, 0); err != nil || string(buf) != "here" {
 		t.Errorf("content %q, %v", buf, err)
 	}
 	l.ok(l.detach(id, l.vms[0]))
+	// A free one goes among the first class disks.
+	l.ok(l.relocate(id, l.ds[0]))
+	if p := l.query(byID(id))[0].BackingObjectDetails.(*cnstypes.CnsBlockBackingDetails).BackingDiskPath; p != "[LocalDS_0] fcd/"+cns.BackingName(id)+".vmdk" {
+		t.Errorf("then at %s", p)
+	}
 }
 
 // TestUnregister: CNS forgets the volume, the disk stays; every operation

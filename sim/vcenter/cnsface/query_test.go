@@ -9,6 +9,8 @@ import (
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	"github.com/vmware/govmomi/vim25/mo"
 	vim "github.com/vmware/govmomi/vim25/types"
+
+	"github.com/csilab/csilab/sim/vcenter/cns"
 )
 
 func pv(name string, gone bool) cnstypes.BaseCnsEntityMetadata {
@@ -146,7 +148,7 @@ func TestQueries(t *testing.T) {
 	info := l.ok(l.wait(l.cns.QueryVolumeInfo(l.ctx, []cnstypes.CnsVolumeId{{Id: ids[0]}}))).(*cnstypes.CnsQueryVolumeInfoResult)
 	o := info.VolumeInfo.(*cnstypes.CnsBlockVolumeInfo).VStorageObject.Config
 	if o.Id.Id != ids[0] || o.CapacityInMB != 1 || len(o.ConsumerId) != 1 || !*o.KeepAfterDeleteVm ||
-		!strings.HasSuffix(o.Backing.(*vim.BaseConfigInfoDiskFileBackingInfo).FilePath, ids[0]+".vmdk") {
+		!strings.HasSuffix(o.Backing.(*vim.BaseConfigInfoDiskFileBackingInfo).FilePath, "fcd/"+cns.BackingName(ids[0])+".vmdk") || strings.Contains(o.Backing.(*vim.BaseConfigInfoDiskFileBackingInfo).FilePath, ids[0]) {
 		t.Errorf("info %+v", o)
 	}
 	l.refused(notFound, l.wait(l.cns.QueryVolumeInfo(l.ctx, []cnstypes.CnsVolumeId{{Id: "nope"}})))

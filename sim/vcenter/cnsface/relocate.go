@@ -98,6 +98,11 @@ func (f *Face) relocate(ctx context.Context, c *simulator.Context, s cnstypes.Cn
 		}
 		vms = append(vms, vm)
 		spec.Hosts = append(spec.Hosts, vm.Host)
+		// "Placed in a folder on the target datastore named like the vm it is
+		// attached to", which is "the default behavior in vSphere"
+		// (vmware-samples/cloud-native-storage-self-service-manager#19).
+		spec.Folder = vm.Name
+		spec.Taken = append(spec.Taken, f.inv.filesOf(c, vm)...)
 	}
 	// Images go by the id of their disk, not by where it lies: their bytes
 	// stay where they are.

@@ -1,6 +1,8 @@
 package cnsface
 
 import (
+	"strings"
+
 	"github.com/vmware/govmomi/simulator"
 	vim "github.com/vmware/govmomi/vim25/types"
 
@@ -38,6 +40,19 @@ func (i *inventory) vmFile(c *simulator.Context, path string) (uuid string, ok b
 		}
 	}
 	return "", false
+}
+
+// filesOf are the paths of a VM's disks below their datastores.
+func (i *inventory) filesOf(c *simulator.Context, m machine) (out []string) {
+	c.WithLock(m.obj, func() {
+		for _, d := range m.obj.Config.Hardware.Device {
+			if b, ok := d.GetVirtualDevice().Backing.(*vim.VirtualDiskFlatVer2BackingInfo); ok {
+				_, rel, _ := strings.Cut(b.FileName, "] ")
+				out = append(out, rel)
+			}
+		}
+	})
+	return out
 }
 
 // freePath refuses a path at which a VM has a disk. Errors: FileExists.
