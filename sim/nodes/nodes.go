@@ -29,6 +29,8 @@ type Machine struct {
 	BIOSUUID string
 	SAN      host.SAN // nil: none
 	Adapters host.Adapters
+	// NoPathRetry is what its I/O does that has no path.
+	NoPathRetry host.NoPathRetry
 }
 
 // Nodes are the nodes. It is safe for concurrent use.
@@ -94,7 +96,7 @@ func (n *Nodes) Add(ctx context.Context, m Machine) error {
 		return fmt.Errorf("nodes: two nodes are called %q", m.Name)
 	}
 	h, err := host.NewReal(ctx, host.RealConfig{Name: m.Name, Seed: n.seed, BIOSUUID: m.BIOSUUID, Dir: filepath.Join(n.dir, fmt.Sprintf("n%d", len(n.nodes)+1)),
-		SAN: m.SAN, Adapters: m.Adapters, Log: n.log})
+		SAN: m.SAN, Adapters: m.Adapters, NoPathRetry: m.NoPathRetry, Log: n.log})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (r *serving) addNode(ctx context.Context, m nodes.Machine) error {
 
 // addServers makes the nodes that are on the storage network, with adapters for
 // iSCSI and Fibre Channel.
-func (r *serving) addServers(ctx context.Context, count int) error {
+func (r *serving) addServers(ctx context.Context, count int, retry host.NoPathRetry) error {
 	if r.nodes == nil {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (r *serving) addServers(ctx context.Context, count int) error {
 	for i := range count {
 		m := nodes.Machine{Name: fmt.Sprintf("%s-%d", name, i+1), Adapters: host.Adapters{IQN: fmt.Sprintf("iqn.1994-05.com.redhat:%012x", 0x5eed00000000+i+1),
 			WWPNs: []string{fmt.Sprintf("100000109b00%04x", i+1), fmt.Sprintf("100000109b01%04x", i+1)}, Networks: []string{fmt.Sprintf("10.0.0.%d/24", 11+i)}}}
-		m.SAN = r.san.For(m.Name, m.Adapters)
+		m.SAN, m.NoPathRetry = r.san.For(m.Name, m.Adapters), retry
 		if err := r.addNode(ctx, m); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/host"
 	"github.com/csilab/csilab/sim/labfile"
 	"github.com/csilab/csilab/sim/vcenter"
 )
@@ -30,6 +31,7 @@ type serveFlags struct {
 	backend     string
 	arrays      int
 	hosts       bool
+	noPathRetry host.NoPathRetry
 	cspListen   string
 	wsapiListen string
 }
@@ -72,7 +74,10 @@ of a ready Secret.`,
 					f.seed = 0 // the file's
 				}
 			}
-			for flag, backend := range map[string]string{"vcenter-version": backendVSphere, "datastores": backendVSphere, "arrays": backendHPE, "csp-listen": backendHPE, "wsapi-listen": backendHPE, "listen": backendVSphere} {
+			if cmd.Flags().Changed(noPathRetry) && !f.hosts {
+				return exitf(ExitUsage, "--%s is for --hosts", noPathRetry)
+			}
+			for flag, backend := range map[string]string{noPathRetry: backendHPE, "vcenter-version": backendVSphere, "datastores": backendVSphere, "arrays": backendHPE, "csp-listen": backendHPE, "wsapi-listen": backendHPE, "listen": backendVSphere} {
 				if f.lab == "" && cmd.Flags().Changed(flag) && f.backend != backend && f.backend != backendAll {
 					return exitf(ExitUsage, "--%s is for --backend %s or all", flag, backend)
 				}
@@ -91,6 +96,8 @@ of a ready Secret.`,
 	fl.StringVar(&f.env, "env", "", "write the environment of a client to this file")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of VMs, named node-1, node-2, … (0 to 64); with --hosts also of servers on the storage network")
 	fl.BoolVar(&f.hosts, "hosts", false, "make the nodes real, so that programs can be run in them: see csilab host exec (root on Linux)")
+	fl.Var(&f.noPathRetry, noPathRetry, "no_path_retry of multipath on the servers of --hosts: whether I/O without a path fails at once, waits, or waits for N times 5s (default: its time has passed at once)")
+	fl.Lookup(noPathRetry).DefValue = ""
 	fl.StringSliceVar(&f.zones, "zones", nil, "zones that the VMs are in, in turn")
 	fl.StringSliceVar(&f.datastores, "datastores", nil, "datastores instead of two of type VMFS, each NAME[:TYPE][@HOST+HOST] (types VMFS, NFS, NFS41, vsan, VVOL)")
 	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters there are")
@@ -98,6 +105,9 @@ of a ready Secret.`,
 	fl.CountVarP(&f.verbose, "verbose", "v", "log to standard error (-v warnings, -vv info, -vvv debug)")
 	return cmd
 }
+
+// noPathRetry is the name of a flag.
+const noPathRetry = "no-path-retry"
 
 // checkListen wants HOST:PORT with a host, and returns the two.
 func checkListen(flag, addr string) (host string, port int, err error) {

@@ -172,7 +172,7 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 			return nil, err
 		}
 	}
-	if err := r.addServers(ctx, f.nodes); err != nil {
+	if err := r.addServers(ctx, f.nodes, f.noPathRetry); err != nil {
 		return nil, err
 	}
 	r.closers = append(r.closers, world.close)

@@ -271,3 +271,18 @@ func FuzzCommands(f *testing.F) {
 		s.Uevents()
 	})
 }
+
+func TestNoPathRetry(t *testing.T) {
+	for text, want := range map[string]scsi.NoPathRetry{"queue": scsi.RetryForever, "fail": scsi.RetryNever, "1": 1, "18": 18} {
+		var got scsi.NoPathRetry
+		if err := got.Set(text); err != nil || got != want || got.String() != text {
+			t.Errorf("%q is %d (%v, %q), want %d", text, got, err, got, want)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "Queue", "1s", "99999"} {
+		got := scsi.NoPathRetry(7)
+		if err := got.Set(text); err == nil || !strings.Contains(err.Error(), "allowed are") || got != 7 {
+			t.Errorf("%q: %v, %d", text, err, got)
+		}
+	}
+}

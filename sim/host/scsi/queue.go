@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -45,6 +46,30 @@ func (r NoPathRetry) String() string {
 	}
 	return fmt.Sprint(int(r))
 }
+
+// Set reads a value of multipath.conf: fail, queue, or a number from 1 up, which
+// all are waited for (there is no word for RetryPassed). With Type it makes a
+// NoPathRetry the value of a flag.
+func (r *NoPathRetry) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	switch {
+	case s == "queue":
+		*r = RetryForever
+	case s == "fail":
+		*r = RetryNever
+	case err == nil && n >= 1 && n <= maxRetry:
+		*r = NoPathRetry(n)
+	default:
+		return fmt.Errorf("no_path_retry is %q, allowed are fail, queue and 1 to %d", s, maxRetry)
+	}
+	return nil
+}
+
+// Type is what a flag's help calls the value.
+func (NoPathRetry) Type() string { return "fail|queue|N" }
+
+// maxRetry is a day of turns.
+const maxRetry = int(24 * time.Hour / PollingInterval)
 
 // Turn is a turn of multipathd's path checker. There needs to be one only while
 // I/O waits: it counts the turns that found no path, and switches the queue of
