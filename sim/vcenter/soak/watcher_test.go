@@ -27,10 +27,9 @@ type watcher struct {
 	v *vcenter.VCenter
 	// bound is how long an operation may take, whatever becomes of sessions.
 	bound time.Duration
-	// within is how long a task may be over, in view, and not reported. The end
-	// of a session does not excuse it: a completion that is lost would be found
-	// when the task is joined again, by chance.
-	within time.Duration
+	// slack is between the time that a task says it was over and the time when
+	// watchers can know.
+	slack time.Duration
 
 	mu      sync.Mutex
 	now     *connection
@@ -39,7 +38,8 @@ type watcher struct {
 	late    []time.Duration // between the end of a task and its report
 	old     []*connection
 	renewed int
-	deaf    bool // to reports; for the test of this watcher
+	// deaf to the end of one task; for the test of this watcher.
+	deaf types.ManagedObjectReference
 }
 
 // connection is a session with its view.
@@ -48,10 +48,11 @@ type connection struct {
 	cns  *cns.Client
 	view *view.ListView
 	lost chan struct{} // closed when its wait for updates has failed
+	told time.Time     // latest end of a task that was reported; under watcher.mu
 }
 
-func newWatcher(v *vcenter.VCenter, bound, within time.Duration) *watcher {
-	return &watcher{v: v, bound: bound, within: within, changed: make(chan struct{}), waiting: map[types.ManagedObjectReference]chan types.TaskInfo{}}
+func newWatcher(v *vcenter.VCenter, bound, slack time.Duration) *watcher {
+	return &watcher{v: v, bound: bound, slack: slack, changed: make(chan struct{}), waiting: map[types.ManagedObjectReference]chan types.TaskInfo{}}
 }
 
 // listen keeps a connection until ctx ends.
@@ -99,10 +100,12 @@ func (w *watcher) session(ctx context.Context) error {
 	w.mu.Unlock()
 	filter := new(property.WaitFilter).Add(c.view.Reference(), "Task", []string{"info"}, c.view.TraversalSpec())
 	return property.WaitForUpdatesEx(ctx, pc, filter, func(us []types.ObjectUpdate) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for _, u := range us {
 			for _, p := range u.ChangeSet {
 				if info, ok := p.Val.(types.TaskInfo); ok {
-					w.report(info)
+					w.report(c, info)
 				}
 			}
 		}
@@ -110,13 +113,15 @@ func (w *watcher) session(ctx context.Context) error {
 	})
 }
 
-func (w *watcher) report(info types.TaskInfo) {
-	if info.State != types.TaskInfoStateSuccess && info.State != types.TaskInfoStateError {
+// report passes the end of a task on; w.mu is held.
+func (w *watcher) report(c *connection, info types.TaskInfo) {
+	if info.State != types.TaskInfoStateSuccess && info.State != types.TaskInfoStateError || info.Task == w.deaf {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if ch := w.waiting[info.Task]; ch != nil && !w.deaf {
+	if info.CompleteTime.After(c.told) {
+		c.told = *info.CompleteTime
+	}
+	if ch := w.waiting[info.Task]; ch != nil {
 		delete(w.waiting, info.Task)
 		ch <- info
 	}
@@ -140,14 +145,17 @@ func (w *watcher) connection(ctx context.Context, old *connection) (*connection,
 }
 
 // span is a time in which a task was in the view of one session.
-type span struct{ from, until time.Time }
+type span struct {
+	c           *connection
+	from, until time.Time
+}
 
-// after is how much of the span comes after a time; it may be below zero.
-func (s span) after(t time.Time) time.Duration {
-	if s.from.After(t) {
-		t = s.from
+// since is when the task was both over and in view.
+func (s span) since(over time.Time) time.Time {
+	if s.from.After(over) {
+		return s.from
 	}
-	return s.until.Sub(t)
+	return over
 }
 
 // do starts a task and waits for its end, whatever becomes of the session.
@@ -195,16 +203,25 @@ func (w *watcher) do(ctx context.Context, start func(*connection) (*object.Task,
 		}
 		select {
 		case info := <-ch:
-			// What counts is the time in which both the task was over and in view.
-			late := time.Duration(0)
-			for _, s := range append(spans, span{added, time.Now()}) {
-				late = max(late, s.after(*info.CompleteTime))
+			// What counts is the time in which the task was both over and in view.
+			over := *info.CompleteTime
+			late := time.Since(span{from: added}.since(over))
+			for _, s := range spans {
+				late = max(late, s.until.Sub(s.since(over)))
 			}
 			w.mu.Lock()
 			w.late = append(w.late, late)
+			for _, s := range spans {
+				// Its session has ended without a report, which may be the end's
+				// fault. Not if a later end was told in it: joining the task again
+				// would hide that this one was lost.
+				if ahead := s.c.told.Sub(s.since(over)); ahead > w.slack {
+					err = fmt.Errorf("the end of %s was not reported, one %v later was", ref.Value, ahead)
+				}
+			}
 			w.mu.Unlock()
-			if late > w.within {
-				return info, fmt.Errorf("the end of %s was not reported for %v", ref.Value, late)
+			if err != nil {
+				return info, err
 			}
 			_, err := c.view.Remove(ctx, []types.ManagedObjectReference{ref})
 			if fault.Is(err, &types.NotAuthenticated{}) || fault.Is(err, &types.ManagedObjectNotFound{}) {
@@ -212,7 +229,7 @@ func (w *watcher) do(ctx context.Context, start func(*connection) (*object.Task,
 			}
 			return info, err
 		case <-c.lost:
-			spans = append(spans, span{added, time.Now()})
+			spans = append(spans, span{c, added, time.Now()})
 			if c, err = w.connection(ctx, c); err != nil {
 				return types.TaskInfo{}, err
 			}
