@@ -201,7 +201,7 @@ func (k *Kubelet) dependencyChanged(claim string) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for uid := range k.claimPods[claim] {
+	for _, uid := range sortedKeys(k.claimPods[claim]) {
 		if w := k.pods[uid]; w != nil {
 			w.resync = true
 			w.wake()
@@ -254,11 +254,12 @@ func (k *Kubelet) volumeLoop(ctx context.Context) {
 			wake = at
 		}
 		for _, op := range ops {
-			k.spawn(func() { k.runOperation(ctx, op) })
+			// What is asked of a driver for several volumes can look the same.
+			k.spawn(func() { k.runOperation(fault.About(ctx, string(op.volume)+" "+op.uid), op) })
 		}
 		for _, s := range steps {
 			k.spawn(func() {
-				err := k.runPluginStep(ctx, s)
+				err := k.runPluginStep(fault.About(ctx, s.socket), s)
 				if err != nil && ctx.Err() == nil {
 					k.log.Error("plugin operation failed", "socket", s.socket, "error", err)
 				}
@@ -287,8 +288,15 @@ func (k *Kubelet) idle(ctx context.Context, until time.Time) bool {
 		return false
 	case <-k.kick:
 	case <-tick:
+		k.await(ctx, "volumes")
 	}
 	return true
+}
+
+// await holds what a timer has woken until it is its turn: nodes and pods have
+// the same timers. what tells apart those of one kubelet.
+func (k *Kubelet) await(ctx context.Context, what string) {
+	k.cfg.In.Await(ctx, fault.Call{Op: "timer", Component: "kubelet@" + k.cfg.NodeName, Volume: what})
 }
 
 func (k *Kubelet) runOperation(ctx context.Context, op operation) {
@@ -326,7 +334,7 @@ func (k *Kubelet) runOperation(ctx context.Context, op operation) {
 			uids[uid] = true
 		}
 	}
-	for uid := range uids {
+	for _, uid := range sortedKeys(uids) {
 		if w := k.pods[uid]; w != nil {
 			w.wake()
 		}
@@ -360,16 +368,9 @@ func (k *Kubelet) kickStatus() {
 	}
 }
 
-// sleep waits for d; false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+// sleep waits for d and its turn; false if ctx ended first.
+func (k *Kubelet) sleep(ctx context.Context, d time.Duration, what string) bool {
+	return k.cfg.In.Sleep(ctx, d, fault.Call{Op: "timer", Component: "kubelet@" + k.cfg.NodeName, Volume: what}) == nil
 }
 
 const (

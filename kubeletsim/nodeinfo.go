@@ -24,12 +24,12 @@ const nodeIDAnnotation = "csi.volume.kubernetes.io/nodeid"
 
 // fewTimes runs f up to four times, with 10, 50 and 250 ms between
 // (nodeinfomanager.go:55, updateBackoff).
-func fewTimes(ctx context.Context, f func() error) error {
+func (k *Kubelet) fewTimes(ctx context.Context, f func() error) error {
 	var errs []error
 	wait := 10 * time.Millisecond
 	for range 4 {
 		if len(errs) > 0 {
-			if !sleep(ctx, wait) {
+			if !k.sleep(ctx, wait, "driver") {
 				return context.Cause(ctx)
 			}
 			wait *= 5
@@ -49,7 +49,7 @@ func (k *Kubelet) installDriver(ctx context.Context, name, nodeID string, limit 
 	if nodeID == "" {
 		return errors.New("error adding CSI driver node info: driverNodeID must not be empty")
 	}
-	if err := fewTimes(ctx, func() error {
+	if err := k.fewTimes(ctx, func() error {
 		_, err := store.Modify(ctx, k.cfg.Client, "", k.cfg.NodeName, func(n *corev1.Node) error {
 			ids, err := nodeIDs(n)
 			if err != nil {
@@ -72,7 +72,7 @@ func (k *Kubelet) installDriver(ctx context.Context, name, nodeID string, limit 
 	}); err != nil {
 		return fmt.Errorf("error updating Node object with CSI driver node info: error updating node: %v", err)
 	}
-	if err := fewTimes(ctx, func() error {
+	if err := k.fewTimes(ctx, func() error {
 		cn, err := k.csiNode(ctx)
 		if err != nil {
 			return err
@@ -101,7 +101,7 @@ func (k *Kubelet) putDriver(ctx context.Context, cn *storagev1.CSINode, name, no
 
 // uninstallDriver takes a driver out of CSINode and Node.
 func (k *Kubelet) uninstallDriver(ctx context.Context, name string) error {
-	if err := fewTimes(ctx, func() error {
+	if err := k.fewTimes(ctx, func() error {
 		_, err := store.Modify(ctx, k.cfg.Client, "", k.cfg.NodeName, func(cn *storagev1.CSINode) error {
 			cn.Spec.Drivers = slices.DeleteFunc(cn.Spec.Drivers, func(x storagev1.CSINodeDriver) bool { return x.Name == name })
 			return nil
@@ -113,7 +113,7 @@ func (k *Kubelet) uninstallDriver(ctx context.Context, name string) error {
 	}); err != nil {
 		return fmt.Errorf("error uninstalling CSI driver from CSINode object %v", err)
 	}
-	if err := fewTimes(ctx, func() error {
+	if err := k.fewTimes(ctx, func() error {
 		_, err := store.Modify(ctx, k.cfg.Client, "", k.cfg.NodeName, func(n *corev1.Node) error {
 			ids, err := nodeIDs(n)
 			if err != nil {

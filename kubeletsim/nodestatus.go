@@ -33,7 +33,7 @@ func (k *Kubelet) registerNode(ctx context.Context) bool {
 			return true
 		}
 		k.log.Error("could not register the node", "error", err)
-		if !sleep(ctx, step) {
+		if !k.sleep(ctx, step, "node") {
 			return false
 		}
 	}
@@ -68,6 +68,7 @@ func (k *Kubelet) statusLoop(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-t.C:
+				k.await(ctx, "status")
 				again = false
 			case <-k.statusKick:
 				k.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/kube/store"
 )
 
@@ -127,6 +128,7 @@ func (k *Kubelet) podByName(namespace, name string) (*podWorker, error) {
 
 // runPod is the life of a pod on its node (pkg/kubelet/pod_workers.go).
 func (k *Kubelet) runPod(ctx context.Context, w *podWorker) {
+	ctx = fault.About(ctx, w.uid)
 	for ctx.Err() == nil {
 		k.mu.Lock()
 		end := w.ended()
@@ -160,6 +162,7 @@ func (k *Kubelet) awaitCause(ctx context.Context, w *podWorker, d time.Duration)
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			k.await(ctx, w.uid)
 			return
 		case <-w.kick:
 		}
@@ -213,6 +216,7 @@ func (k *Kubelet) syncPod(ctx context.Context, w *podWorker) error {
 			return context.Cause(ctx)
 		case <-w.kick:
 		case <-t.C:
+			k.await(ctx, w.uid)
 			return fmt.Errorf("unmounted volumes=%v, unattached volumes=%v, failed to process volumes=%v: %w", unmounted, unattached, notProcessed, context.DeadlineExceeded)
 		}
 	}
@@ -326,7 +330,7 @@ func (k *Kubelet) endPod(ctx context.Context, w *podWorker) {
 	k.mu.Lock()
 	pod, running := w.pod, w.running
 	k.mu.Unlock()
-	if running && k.t.ContainerStop > 0 && !sleep(ctx, k.t.ContainerStop) {
+	if running && k.t.ContainerStop > 0 && !k.sleep(ctx, k.t.ContainerStop, w.uid) {
 		return
 	}
 	k.mu.Lock()
@@ -364,7 +368,7 @@ func (k *Kubelet) endPod(ctx context.Context, w *podWorker) {
 			break
 		}
 		k.log.Error("pod found, but volumes are not cleaned up", "pod", store.Key(pod), "uid", w.uid, "error", err)
-		if !sleep(ctx, k.t.PodBackOff) {
+		if !k.sleep(ctx, k.t.PodBackOff, w.uid) {
 			return
 		}
 	}
@@ -422,7 +426,7 @@ func (k *Kubelet) persist(ctx context.Context, w *podWorker, what string, f func
 			return false
 		}
 		k.log.Error(what, "uid", w.uid, "error", err)
-		if !sleep(ctx, k.t.StatusRetry) {
+		if !k.sleep(ctx, k.t.StatusRetry, w.uid) {
 			return false
 		}
 	}

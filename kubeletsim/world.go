@@ -339,16 +339,23 @@ func (w *world) watchClaim(s volumeSpec) {
 
 func (w *world) waitForClaim(v *actualVolume, s volumeSpec, version string) {
 	v.claim, v.claimSeen = claimKey(s), version
-	if w.claims[v.claim] == "" {
-		w.claims[v.claim] = version
-	}
+	w.claims[v.claim] = newer(w.claims[v.claim], version)
 }
 
 func (w *world) claimChanged(key, version string) (known bool) {
 	if _, known = w.claims[key]; known {
-		w.claims[key] = version
+		w.claims[key] = newer(w.claims[key], version)
 	}
 	return known
+}
+
+// newer is the later of two resource versions of an object ("" is none yet): what
+// is read may be ahead of the events, and is then no reason to read again.
+func newer(a, b string) string {
+	if len(a) > len(b) || len(a) == len(b) && a > b { // they are numbers
+		return a
+	}
+	return b
 }
 
 func (w *world) claimUnchanged(v *actualVolume) bool {

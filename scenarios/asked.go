@@ -47,18 +47,6 @@ func await(ctx context.Context, l *sim.Lab, what string, f func() (bool, error))
 	return err
 }
 
-// passes lets time pass.
-func passes(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // registersAgain waits until a kubelet has registered the driver of its node
 // anew, after entry since of the ledger.
 func registersAgain(ctx context.Context, l *sim.Lab, node string, since uint64) error {

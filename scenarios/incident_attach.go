@@ -174,13 +174,13 @@ func attachTimesOut(ctx context.Context, l *sim.Lab) error {
 			if undone != nil {
 				return refusedWith(undone, "a detach while the attach is under way", codes.Aborted, codes.DeadlineExceeded, codes.Unavailable)
 			}
-			return stays(ctx, longer(l, 300*time.Millisecond, time.Minute), func() error { return onlyOn(l, "data") })
+			return stays(ctx, l, longer(l, 300*time.Millisecond, time.Minute), func() error { return onlyOn(l, "data") })
 		},
 		func() error {
 			return l.Until(ctx, "the volume is detached", func() bool { return attacher.Unpublish(ctx, "data", a) == nil })
 		},
 		func() error {
-			return stays(ctx, longer(l, 300*time.Millisecond, time.Minute), func() error { return onlyOn(l, "data") })
+			return stays(ctx, l, longer(l, 300*time.Millisecond, time.Minute), func() error { return onlyOn(l, "data") })
 		},
 		func() error { return l.Create(ctx, pod("app", l.OtherNode(a), c)) },
 		func() error { _, err := l.Running(ctx, "app"); return err },

@@ -60,7 +60,7 @@ func oldBackup(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.NodesReady(ctx) },
 		// The API says that the volume is on the first node; it is on the second.
 		func() error {
-			return stays(ctx, longer(l, time.Second, 10*time.Minute), func() error {
+			return stays(ctx, l, longer(l, time.Second, 10*time.Minute), func() error {
 				if got := l.ExportedTo("moved"); len(got) > 1 {
 					return fmt.Errorf("the volume is exported to %q: %w", got, errUnexpected)
 				}

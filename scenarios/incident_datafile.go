@@ -47,7 +47,7 @@ func dataFileLost(ctx context.Context, l *sim.Lab) error {
 		},
 		func() error { return l.NodesReady(ctx) },
 		func() error {
-			return stays(ctx, longer(l, time.Second, 15*time.Minute), func() error {
+			return stays(ctx, l, longer(l, time.Second, 15*time.Minute), func() error {
 				got, err := l.Host(a).ReadAt(target+"/a", 0, len("not to be removed"))
 				if err != nil || string(got) != "not to be removed" {
 					return fmt.Errorf("the file of the pod holds %q (%v): %w", got, err, errUnexpected)

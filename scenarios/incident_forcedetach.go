@@ -187,7 +187,7 @@ func forceDetachOff(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Create(ctx, next) },
 		func() error { return l.HasEvent(ctx, next, "FailedAttachVolume", "Waiting for detach") },
 		func() error {
-			return stays(ctx, longer(l, 3500*time.Millisecond, 15*time.Minute), noUnpublish(l, from))
+			return stays(ctx, l, longer(l, 3500*time.Millisecond, 15*time.Minute), noUnpublish(l, from))
 		},
 		func() error { return onlyOn(l, "data", a) },
 		func() error { return l.StartComponent("kubelet@" + a) },
@@ -215,7 +215,7 @@ func inUseStays(ctx context.Context, l *sim.Lab) error {
 				func() error { return l.DeletePod(ctx, "app") },
 				func() error { _, err := g.Reached(ctx); return err },
 				func() error {
-					return stays(ctx, longer(l, 3500*time.Millisecond, 15*time.Minute), noUnpublish(l, from))
+					return stays(ctx, l, longer(l, 3500*time.Millisecond, 15*time.Minute), noUnpublish(l, from))
 				},
 				func() error { return onlyOn(l, "data", a) },
 			)

@@ -83,23 +83,16 @@ func longer(l *sim.Lab, fast, real time.Duration) time.Duration {
 
 // stays looks for a while that something stays as it is: holds gives what is
 // wrong.
-func stays(ctx context.Context, d time.Duration, holds func() error) error {
-	end := time.NewTimer(d)
-	defer end.Stop()
-	tick := time.NewTicker(max(d/100, 20*time.Millisecond))
-	defer tick.Stop()
-	for {
+func stays(ctx context.Context, l *sim.Lab, d time.Duration, holds func() error) error {
+	for end := time.Now().Add(d); time.Now().Before(end); {
 		if err := holds(); err != nil {
 			return err
 		}
-		select {
-		case <-tick.C:
-		case <-end.C:
-			return holds()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := l.Sleep(ctx, min(max(d/100, 20*time.Millisecond), time.Until(end))); err != nil {
+			return err
 		}
 	}
+	return holds()
 }
 
 // refusedWith requires that a call was refused with one of the codes.

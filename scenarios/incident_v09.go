@@ -101,7 +101,7 @@ func restoreOutlasts(ctx context.Context, l *sim.Lab) error {
 			}
 			return nil
 		}
-		if err := passes(ctx, 35*time.Minute); err != nil {
+		if err := l.Sleep(ctx, 35*time.Minute); err != nil {
 			return err
 		}
 		if n := len(asked(l, ledger.CSI, "CreateVolume")) - begun; n < 3 {

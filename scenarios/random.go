@@ -27,9 +27,9 @@ func init() {
 	})
 }
 
-// randomUsers: what each user does and what goes wrong is drawn from the seed.
-// When it does depends on the machine: a replay is of the same kind, not the
-// same run.
+// randomUsers: what each user does and what goes wrong is drawn from the seed. On
+// the wall, when it does depends on the machine: a replay is of the same kind,
+// not the same run.
 func randomUsers(ctx context.Context, l *sim.Lab) error {
 	seed := l.Options().Seed
 	var rules []*fault.Armed
@@ -82,11 +82,7 @@ func havoc(ctx context.Context, l *sim.Lab, r *rand.Rand) (n int) {
 		victims = append(victims, "driver@"+node, "kubelet@"+node, "registrar@"+node)
 	}
 	for ; ; n++ {
-		t := time.NewTimer(time.Duration(r.Int64N(int64(pause))))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !later(ctx, l, "havoc", time.Duration(r.Int64N(int64(pause)))) {
 			return n
 		}
 		if v := victims[r.IntN(len(victims))]; v != "" {

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -112,13 +111,19 @@ type SoakResult struct {
 // detach and the longest back-off of a sidecar (five minutes) several times over.
 const calmTime = 3 * time.Hour
 
+// soakCalls is how many calls the ledger of a soak keeps: the last hours of a run
+// that fails, in some hundred MB.
+const soakCalls = 200_000
+
 // Run runs it. In a bubble: ctx must be of the bubble, and Options.Bubble set.
 // keep is the directory for the ledger of a run that fails; "" keeps none.
 func (s Soak) Run(ctx context.Context, keep string) (res SoakResult) {
 	res = SoakResult{Soak: s, Plan: s.String(), Steps: map[string]int{}, Faults: map[string]int{}}
 	start := time.Now()
 	opts := s.Options
-	opts.Settle = time.Hour
+	opts.Settle, opts.MaxCalls = time.Hour, soakCalls
+	var calls ledger.Digest
+	opts.Arm = func(l *sim.Lab) error { l.Ledger.Subscribe(calls.Add); return nil }
 	lab, err := sim.Start(ctx, opts)
 	if err != nil {
 		res.Class, res.Reason = classify(ctx, err)
@@ -135,7 +140,7 @@ func (s Soak) Run(ctx context.Context, keep string) (res SoakResult) {
 	}
 	res.Class, res.Reason = classify(ctx, err)
 	res.Virtual, res.Calls = time.Since(start), lab.Ledger.Len()
-	res.Digest = digest(lab.Ledger.Entries())
+	res.Digest = calls.String()
 	if cerr := lab.Close(); cerr != nil && res.Class == Passed {
 		res.Class, res.Reason = classify(ctx, cerr)
 	}
@@ -208,19 +213,10 @@ func (s Soak) run(ctx context.Context, l *sim.Lab, res *SoakResult) error {
 	}
 }
 
-// digest is of what was called when, by whom, about what, and how it ended.
-func digest(es []ledger.Entry) string {
-	h := sha256.New()
-	for _, e := range es {
-		fmt.Fprintln(h, e.Start.UnixNano(), e.Hop, e.Op, e.Component, e.Node, e.Volume, e.Snapshot, e.Outcome, e.Code, e.Fault)
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)[:8])
-}
-
 // soak does steps until end, then deletes all.
 func (u *user) soak(ctx context.Context, end time.Time, pause time.Duration) error {
 	for time.Now().Before(end) {
-		if !later(ctx, draw(u.rand, pause)) {
+		if !later(ctx, u.l, u.name, draw(u.rand, pause)) {
 			return context.Cause(ctx)
 		}
 		if err := u.one(ctx); err != nil {
@@ -248,15 +244,15 @@ func (s Soak) trouble(ctx context.Context, l *sim.Lab, end time.Time, did func(s
 	r := rand.New(rand.NewPCG(s.Seed, 2))
 	var open sync.WaitGroup
 	defer open.Wait()
-	for {
+	for n := 1; ; n++ {
 		pause := draw(r, s.Between)
-		if time.Now().Add(pause).After(end) || !later(ctx, pause) {
+		if time.Now().Add(pause).After(end) || !later(ctx, l, "trouble", pause) {
 			return
 		}
 		name := s.Troubles[r.IntN(len(s.Troubles))]
 		heal := armed(l, name, did, troubleNamed(name).rules(l, r)...)
 		last := min(2*draw(r, s.Between), time.Until(end)) // two at a time, on average
-		open.Go(func() { later(ctx, last); heal() })
+		open.Go(func() { later(ctx, l, fmt.Sprint("end of trouble ", n), last); heal() })
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/csilab/csilab/sim"
+	"github.com/csilab/csilab/sim/fault"
 )
 
 // user has a few claims, each with at most one pod and one snapshot.
@@ -77,7 +78,7 @@ func (u *user) again(ctx context.Context, o *owned, f func(ctx context.Context) 
 		if err == nil || ctx.Err() != nil || errors.Is(err, errUnexpected) || time.Since(start) > u.patience {
 			return err
 		}
-		if !later(ctx, 20*time.Second) {
+		if !later(ctx, u.l, u.name, 20*time.Second) {
 			return context.Cause(ctx)
 		}
 		p, err := u.l.Pod(o.pod)
@@ -107,16 +108,9 @@ func (u *user) soon(ctx context.Context, f func(ctx context.Context) error) erro
 	return f(ctx)
 }
 
-// later waits, and says whether ctx lets it.
-func later(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+// later waits, and says whether ctx lets it. who tells those apart who wait.
+func later(ctx context.Context, l *sim.Lab, who string, d time.Duration) bool {
+	return l.Sleep(fault.About(ctx, who), d) == nil
 }
 
 // one does one thing.

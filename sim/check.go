@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/invariant"
 	"github.com/csilab/csilab/sim/kube/store"
 )
@@ -174,14 +175,17 @@ func between(try int, timers string) time.Duration {
 }
 
 func (l *Lab) pauseFor(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-l.ctx.Done():
-		return fmt.Errorf("the lab is closed")
-	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.ctx, func() { cancel(errClosed) })()
+	return l.Sleep(ctx, d)
+}
+
+var errClosed = errors.New("the lab is closed")
+
+// Sleep waits for d of the lab's time, or until ctx ends; the error is its cause.
+// In a bubble, where many wake at one moment, what the caller does then comes in
+// the order that the seed gives; fault.About tells callers apart.
+func (l *Lab) Sleep(ctx context.Context, d time.Duration) error {
+	return l.in.Sleep(ctx, d, fault.Call{Op: "sleep", Component: "user"})
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
+
+	"github.com/csilab/csilab/sim/fault"
 )
 
 // incarnation is one life of a component.
@@ -65,12 +66,7 @@ func (c *component) loop() {
 		down = c.down
 		c.mu.Unlock()
 		if !down {
-			t := time.NewTimer(c.lab.opts.restartDelay())
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-				t.Stop()
-			}
+			_ = c.lab.in.Sleep(ctx, c.lab.opts.restartDelay(), fault.Call{Op: "start", Component: c.name})
 		}
 	}
 }

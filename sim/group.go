@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -78,10 +79,7 @@ func (l *Lab) DeleteGroupSnapshot(ctx context.Context, group string, ids map[str
 		return err
 	}
 	defer c.close()
-	req := &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: group, Secrets: l.backend.secret()}
-	for _, id := range ids {
-		req.SnapshotIds = append(req.SnapshotIds, id)
-	}
+	req := &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: group, SnapshotIds: slices.Sorted(maps.Values(ids)), Secrets: l.backend.secret()}
 	_, err = c.DeleteVolumeGroupSnapshot(ctx, req)
 	return err
 }

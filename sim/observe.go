@@ -129,7 +129,7 @@ func (l *Lab) ended(e ledger.Entry) {
 }
 
 // promised looks at the backend at the moment when a call says that something
-// is gone.
+// is gone, and notes it when it is not.
 func (l *Lab) promised(e ledger.Entry) {
 	if e.Hop != ledger.CSI {
 		return
@@ -184,9 +184,10 @@ func (l *Lab) promised(e ledger.Entry) {
 	default:
 		return
 	}
-	if p.StillThere != "" {
-		defer l.ring()
+	if p.StillThere == "" {
+		return // nobody asks for those that were kept
 	}
+	defer l.ring()
 	l.seen.mu.Lock()
 	defer l.seen.mu.Unlock()
 	if !slices.Contains(l.seen.promises, p) {

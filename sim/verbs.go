@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/kube/admission"
 	"github.com/csilab/csilab/sim/kube/store"
 )
@@ -57,7 +58,7 @@ func (l *Lab) waitFor(ctx context.Context, what string, about func() store.Objec
 	wctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.alarm, func() { cancel(errAlarm) })()
-	err := l.user.Wait(wctx, f, kinds...)
+	err := l.user.Wait(fault.About(wctx, what), f, kinds...)
 	if err == nil {
 		return nil
 	}

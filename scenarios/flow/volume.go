@@ -105,11 +105,7 @@ func again(ctx context.Context, l *sim.Lab, ask func(ctx context.Context) error)
 		if err == nil {
 			return nil
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if l.Sleep(ctx, pause) != nil {
 			return err
 		}
 	}

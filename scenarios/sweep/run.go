@@ -98,22 +98,15 @@ func (e *engine) begin(ctx context.Context, p *Part, lab *sim.Lab) error {
 	if err := p.flow.Begin(ctx, lab); err != nil {
 		return err
 	}
-	return e.pass(ctx, calm)
+	return e.pass(ctx, lab, calm)
 }
 
 // pass lets time pass in a bubble; on the wall it would take it.
-func (e *engine) pass(ctx context.Context, d time.Duration) error {
+func (e *engine) pass(ctx context.Context, lab *sim.Lab, d time.Duration) error {
 	if e.Bubbles == nil {
 		return nil
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return lab.Sleep(ctx, d)
 }
 
 // calm is longer than what a lab does by itself without being asked, and shorter
@@ -292,7 +285,7 @@ func (e *engine) cell(ctx context.Context, p *Part, lab *sim.Lab, ps []planned, 
 	err := p.flow.Body(ctx, lab)
 	if err == nil {
 		// The last call may have done its work, which ends the body, and not be over.
-		err = e.pass(ctx, time.Second)
+		err = e.pass(ctx, lab, time.Second)
 	}
 	var never []string
 	for i, a := range armed {
@@ -337,14 +330,10 @@ func callLimit(length int) int { return 10*length + 1000 }
 // purgeLater clears a task away some time after it was found that it does not
 // end.
 func purgeLater(lab *sim.Lab, task string, after time.Duration) {
-	ctx := lab.Context()
+	ctx := fault.About(lab.Context(), "the purge of "+task)
 	go func() {
-		t := time.NewTimer(after)
-		defer t.Stop()
-		select {
-		case <-t.C:
+		if lab.Sleep(ctx, after) == nil {
 			lab.PurgeTask(task)
-		case <-ctx.Done():
 		}
 	}()
 }

@@ -3,6 +3,7 @@ package fault
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -79,11 +80,26 @@ func CauseOf(ctx context.Context) uint64 {
 }
 
 // Await holds something that is no call, but whose order matters as that of
-// calls does, until it is its turn: the delivery of an event, a connection.
+// calls does, until it is its turn: the delivery of an event, a connection, what
+// a timer has woken.
 func (in *Interceptor) Await(ctx context.Context, c Call) {
 	if in != nil && in.Turn != nil {
 		in.Turn(ctx, c)
 	}
+}
+
+// Sleep waits for d, or until ctx ends, and then for its turn: who wakes at one
+// moment with others goes on in the order of the seed. c says who it is. The error
+// is the cause of ctx's end, or nil.
+func (in *Interceptor) Sleep(ctx context.Context, d time.Duration, c Call) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	in.Await(ctx, c)
+	return context.Cause(ctx)
 }
 
 // Do passes op through the hop: ledger entry, rules before, op, rules after.
@@ -100,6 +116,9 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 	}
 	if in.Turn != nil {
 		in.Turn(ctx, c)
+		if ctx.Err() != nil { // it came to an end at the moment at which it was to be made
+			return ended(ctx)
+		}
 	}
 	if c.Cause == 0 && in.Infer != nil { // what is under way, once it is its turn
 		c.Cause = in.Infer(c)
@@ -117,6 +136,9 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 		d, delivers := before.Do.(Delivery)
 		if !delivers {
 			err := before.Do.Act(ctx, in, c)
+			if in.Turn != nil { // it may have held the call for a while
+				in.Turn(ctx, c)
+			}
 			switch {
 			case errors.Is(err, ErrSkip):
 				in.end(seq, c.Hop, ledger.OK, nil, before)
@@ -152,6 +174,9 @@ func (in *Interceptor) Do(ctx context.Context, c Call, op func(context.Context) 
 	}
 	c.firing = at
 	ferr := after.Do.Act(ctx, in, c)
+	if in.Turn != nil { // it may have held the reply for a while
+		in.Turn(ctx, c)
+	}
 	var body *Body
 	switch {
 	case isMissed(ferr):
@@ -196,6 +221,15 @@ func (in *Interceptor) rule(ctx context.Context, ph Phase, c Call, ok bool) (r *
 		r, at = in.Plan.ask(ph, c, ok, r.seq)
 	}
 	return nil, at, changed
+}
+
+// ended is the error of a call that was not made because its context had ended.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // delivered is op as a rule delivers it. It is a function of its own so that the

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"context"
 	"hash/fnv"
 	"strings"
@@ -25,7 +26,8 @@ type turn struct {
 	key   string
 	kind  string // the part of it that does not grow with the number of volumes
 	draw  uint64
-	ahead string // breaks a tie
+	ahead string // breaks a tie, and if that is one too
+	call  uint64 // the number of the call that it is of, or made for
 	come  chan struct{}
 }
 
@@ -43,11 +45,16 @@ func About(ctx context.Context, subject string) context.Context {
 	return context.WithValue(ctx, aboutKey{}, subject)
 }
 
-// Take waits for the turn of a call, or until ctx ends.
+// Take waits for the turn of a call, also when ctx has ended: what one moment ends
+// all goes on in the seed's order. It must not be called with a lock held that
+// others wait for, for it would never come.
 func (t *Turns) Take(ctx context.Context, c Call) {
 	kind := string(c.Hop) + "|" + c.Op + "|" + c.Component
 	about, _ := ctx.Value(aboutKey{}).(string)
-	w := &turn{kind: kind, key: strings.Join([]string{kind, c.Node, c.Volume, c.Snapshot, about}, "|"), ahead: c.Request, come: make(chan struct{})}
+	w := &turn{kind: kind, key: strings.Join([]string{kind, c.Node, c.Volume, c.Snapshot, about}, "|"), ahead: c.Request, call: CauseOf(ctx), come: make(chan struct{})}
+	if w.call == 0 {
+		w.call = c.Cause
+	}
 	t.mu.Lock()
 	if t.over {
 		t.mu.Unlock()
@@ -59,22 +66,7 @@ func (t *Turns) Take(ctx context.Context, c Call) {
 	case t.kick <- struct{}{}:
 	default:
 	}
-	select {
-	case <-w.come:
-	case <-ctx.Done():
-		t.leave(w)
-	}
-}
-
-func (t *Turns) leave(w *turn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i, o := range t.waiting {
-		if o == w {
-			t.waiting = append(t.waiting[:i], t.waiting[i+1:]...)
-			return
-		}
-	}
+	<-w.come
 }
 
 // Run gives turns until ctx ends; from then on nobody waits for one.
@@ -107,7 +99,8 @@ func (t *Turns) next() bool {
 		if w.draw == 0 {
 			w.draw = t.number(w)
 		}
-		if f := t.waiting[first]; w.draw < f.draw || w.draw == f.draw && (w.key < f.key || w.key == f.key && w.ahead < f.ahead) {
+		f := t.waiting[first]
+		if cmp.Or(cmp.Compare(w.draw, f.draw), cmp.Compare(w.key, f.key), cmp.Compare(w.ahead, f.ahead), cmp.Compare(w.call, f.call)) < 0 {
 			first = i
 		}
 	}

@@ -2,12 +2,14 @@ package fault_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
@@ -62,14 +64,80 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A caller that gives up, and one that comes after the end, don't wait.
+// After the end nobody waits.
 func TestTurnsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := fault.NewTurns(1, synctest.Wait) // nobody gives turns
+		turns := fault.NewTurns(1, synctest.Wait)
+		var waits sync.WaitGroup
+		waits.Go(func() { turns.Take(context.Background(), fault.Call{}) })
+		synctest.Wait()
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
-		turns.Take(gone, fault.Call{})
 		turns.Run(gone)
+		waits.Wait()
 		turns.Take(context.Background(), fault.Call{})
 	})
+}
+
+// Calls that end at one moment with their context wait for their turns as well,
+// and the ledger knows nothing of those that were never made.
+func TestTurnsOfCallsThatEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		run, stop := context.WithCancel(context.Background())
+		turns := fault.NewTurns(3, synctest.Wait)
+		l := &ledger.Ledger{}
+		in := &fault.Interceptor{Turn: turns.Take, Ledger: l}
+		ctx, crash := context.WithCancelCause(run)
+		var callers, given sync.WaitGroup
+		for i := range 10 {
+			callers.Go(func() {
+				err := in.Do(ctx, fault.Call{Hop: ledger.Kube, Op: "get", Component: fmt.Sprint(i)}, func(context.Context) error { return nil })
+				if !errors.Is(err, fault.ErrCrashed) {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		crash(fault.ErrCrashed)
+		given.Go(func() { turns.Run(run) })
+		callers.Wait()
+		stop()
+		given.Wait()
+		if n := l.Len(); n != 0 {
+			t.Errorf("%d entries", n)
+		}
+	})
+}
+
+// Who sleeps until one moment goes on in the seed's order.
+func TestSleep(t *testing.T) {
+	wake := func(names []string) (out []string) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(context.Background())
+			turns := fault.NewTurns(3, synctest.Wait)
+			in := &fault.Interceptor{Turn: turns.Take}
+			var sleepers, given sync.WaitGroup
+			given.Go(func() { turns.Run(ctx) })
+			for _, n := range names {
+				sleepers.Go(func() {
+					if err := in.Sleep(ctx, time.Minute, fault.Call{Component: n}); err != nil {
+						t.Error(err)
+					}
+					out = append(out, n)
+				})
+			}
+			sleepers.Wait()
+			cancel()
+			given.Wait()
+		})
+		return out
+	}
+	names := strings.Split("abcdefghij", "")
+	first := wake(names)
+	for range 20 {
+		slices.Reverse(names)
+		if again := wake(names); !slices.Equal(first, again) {
+			t.Fatalf("another order:\n%v\n%v", first, again)
+		}
+	}
 }

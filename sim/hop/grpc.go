@@ -135,6 +135,11 @@ func (c *Conn) intercept(cfg Config) grpc.UnaryClientInterceptor {
 				reply = m.ProtoReflect().New().Interface()
 			}
 			err := invoke(ctx, method, req, reply, cc, opts...)
+			if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+				// The server knows the deadline, too. What it says at that moment is not
+				// heard, so that who is first makes no difference.
+				err = status.FromContextError(context.DeadlineExceeded).Err()
+			}
 			if err == nil {
 				return nil
 			}

@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -251,6 +252,7 @@ func (a *Controller) volumesOn(node string) []string {
 	for v := range a.onNode[node] {
 		out = append(out, v)
 	}
+	slices.Sort(out)
 	return out
 }
 

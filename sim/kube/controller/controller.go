@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -142,8 +144,8 @@ func (l *loop) feed(ctx context.Context, events <-chan store.Event) {
 				}
 			}
 		case <-tick:
-			for _, keys := range known {
-				for _, k := range keys {
+			for _, id := range slices.Sorted(maps.Keys(known)) {
+				for _, k := range known[id] {
 					l.queue.Add(k)
 				}
 			}

@@ -565,6 +565,9 @@ func (c *Client) watch(ctx context.Context, kind []string) <-chan Event {
 			w.q = nil
 			w.mu.Unlock()
 			for _, e := range q {
+				if ctx.Err() != nil { // what nobody hears of takes no turn
+					return
+				}
 				c.Await(ctx, "event "+e.Kind, Key(e.Object))
 				e.Object = e.Object.DeepCopyObject().(Object)
 				select {
@@ -600,21 +603,32 @@ func (s *Store) unlisten(w *Watch) {
 }
 
 // Wait blocks until f returns true, looking again after each change of the
-// kinds. f's error ends the wait; a context that ends gives its cause.
+// kinds. f's error ends the wait; a context that ends gives its cause. Who has
+// waited goes on when it is its turn; fault.About tells apart those that wait for
+// the same kinds.
 func (c *Client) Wait(ctx context.Context, f func() (bool, error), kind ...string) error {
 	c.s.mu.Lock()
 	w := c.s.listen(kind)
 	w.still = true
 	c.s.mu.Unlock()
 	defer c.s.unlisten(w)
+	waited := false
+	goOn := func(err error) error {
+		if waited { // the change is not over for all others that see it
+			c.Await(ctx, "wait", strings.Join(kind, ","))
+		}
+		return err
+	}
 	for {
 		if ok, err := f(); ok || err != nil {
-			return err
+			return goOn(err)
 		}
 		select {
 		case <-w.sig:
+			waited = true
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			waited = true
+			return goOn(context.Cause(ctx))
 		}
 	}
 }
