@@ -5,6 +5,8 @@ import (
 	"net"
 	"slices"
 	"strings"
+
+	"github.com/csilab/csilab/sim/vcenter"
 )
 
 // defaultVCenter is the name of the vCenter of a file that has none.
@@ -186,6 +188,9 @@ func (d *decoder) vcenter(path string, v VCenter) {
 	d.unique(map[string]string{strings.ToLower(admin): path + ".user"}, path+".users", len(v.Users), func(i int) string { return strings.ToLower(v.Users[i].Name) })
 	d.unique(map[string]string{}, path+".policies", len(v.Policies), func(i int) string { return v.Policies[i].Name })
 	d.unique(map[string]string{}, path+".datacenters", len(v.Datacenters), func(i int) string { return v.Datacenters[i].Name })
+	if v.DenseSlots && v.Version != "" && !vcenter.TakesDenseSlots(v.Version) {
+		d.wrong(path+".denseSlots", "is for vCenters from version 8.0 on, this one is %s", v.Version)
+	}
 	hosts := map[string]string{}
 	for i, dc := range v.Datacenters {
 		at := fmt.Sprintf("%s.datacenters[%d]", path, i)

@@ -45,7 +45,7 @@ type VCenter struct {
 	MaxSessions   int    `yaml:"maxSessions" min:"1" default:"3000" doc:"how many sessions there may be"`
 	IdleTimeout   int64  `yaml:"idleTimeout" unit:"duration" min:"1000000" default:"30m" doc:"ends a session that has made no call for so long"`
 	SnapshotLimit int    `yaml:"snapshotLimit" min:"1" max:"32" default:"32" doc:"snapshots per volume"`
-	DenseSlots    bool   `yaml:"denseSlots" default:"false" doc:"64 disks on a paravirtual controller instead of 15"`
+	DenseSlots    bool   `yaml:"denseSlots" default:"false" doc:"64 disks on a paravirtual controller instead of 15; from version 8.0 on"`
 
 	TaskLatency   map[string]int64 `yaml:"taskLatency" unit:"duration" min:"0" default:"none" doc:"how long tasks take, by method (e.g. CnsCreateVolume); default is for all others"`
 	TaskRetention int64            `yaml:"taskRetention" unit:"duration" min:"1000000" default:"10m" doc:"how long a finished task can be seen"`

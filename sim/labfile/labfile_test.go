@@ -148,6 +148,8 @@ func TestProblems(t *testing.T) {
 			`lab.yaml:12:25: vcenters[0].datastores[1].capacity: is 5, allowed are 1Mi and more`,
 			`lab.yaml:14:29: vcenters[0].policies[0].types[1]: is the text "x", must be one of VMFS`,
 		}},
+		{"slots of a release", head + "vcenters:\n- {name: a, version: 7.0.3, denseSlots: true}\n", []string{
+			"lab.yaml:4:41: vcenters[0].denseSlots: is for vCenters from version 8.0 on, this one is 7.0.3"}},
 		{"references", head + `vcenters:
 - name: one
   datacenters:

@@ -199,6 +199,7 @@ func TestConfigErrors(t *testing.T) {
 		want string
 	}{
 		"version":  {vcenter.Config{Version: "eight"}, `Version is "eight"`},
+		"slots":    {vcenter.Config{Version: "7.0.3", DenseSlots: true}, `DenseSlots is set with Version 7.0.3`},
 		"twice":    {vcenter.Config{Nodes: []vcenter.Node{{Name: "a"}, {Name: "a"}}}, `node name "a" is given twice`},
 		"name":     {vcenter.Config{Nodes: []vcenter.Node{{Name: "a/b"}}}, `node name "a/b"`},
 		"type":     {vcenter.Config{Datastores: []vcenter.Datastore{{Name: "d", Type: "floppy"}}}, `Type is "floppy"`},

@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -168,12 +169,23 @@ func (c Config) Check() error {
 	return err
 }
 
+// TakesDenseSlots says whether a version of vCenter has what Config.DenseSlots
+// turns on.
+func TakesDenseSlots(version string) bool {
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(major)
+	return err == nil && n >= 8
+}
+
 func (c Config) withDefaults() (Config, error) {
 	if c.Version == "" {
 		c.Version = "8.0.3"
 	}
 	if n := len(strings.Split(c.Version, ".")); n < 3 || n > 4 || strings.Trim(c.Version, "0123456789.") != "" {
 		return c, fmt.Errorf("vcenter: Version is %q, allowed are three or four numbers with dots, e.g. 8.0.3", c.Version)
+	}
+	if c.DenseSlots && !TakesDenseSlots(c.Version) {
+		return c, fmt.Errorf("vcenter: DenseSlots is set with Version %s, allowed is that from 8.0 on", c.Version)
 	}
 	if c.User == "" {
 		c.User = "administrator@vsphere.local"
