@@ -39,8 +39,8 @@ func (b *Backend) datacenters(ctx context.Context, s *session) ([]datacenter, er
 	}
 	var dcs []mo.Datacenter
 	err = all.Retrieve(ctx, []string{"Datacenter"}, []string{"name"}, &dcs)
-	if derr := all.Destroy(ctx); err == nil {
-		err = derr
+	if derr := all.Destroy(ctx); err == nil && faultName(wire(derr)) != "ManagedObjectNotFound" {
+		err = derr // a view that is gone is no sign of a dead session: its destruction may have come twice
 	}
 	if err != nil {
 		return nil, err

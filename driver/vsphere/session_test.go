@@ -26,3 +26,14 @@ func TestFirstReadingLost(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
+
+// A view whose destruction is delivered twice is gone, which says nothing about
+// the session: there is one still.
+func TestViewDestroyedTwice(t *testing.T) {
+	r := newRig(t, vcenter.Config{Seed: 32}, nil)
+	r.plan.Arm(fault.Rule{Name: "twice", Hop: ledger.VCenter, Op: "DestroyView", Nth: 1, Do: fault.Duplicate(false, 0)})
+	r.create("pvc-1")
+	if n, logins := r.vc.Sessions("driver-controller"), r.calls("Login"); n != 1 || logins != 1 {
+		t.Errorf("%d sessions after %d logins, want 1", n, logins)
+	}
+}

@@ -264,6 +264,9 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{"", "a: b", head, head + "- {name: a, do: {error: {}}}", head + "- {name: a, op: 'a*b*', where: '((((', do: hang}", "rules: [[]]", "{rules: [{do: [1]}]}"} {
 		f.Add([]byte(s))
 	}
+	for _, k := range fault.Kinds() {
+		f.Add([]byte(head + "- " + strings.ReplaceAll(k.Example, "\n", "\n  ") + "\n"))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		rules, err := faultfile.Parse("f", b, faultfile.Lab{Nodes: []string{"node-1"}})
 		if err == nil {
