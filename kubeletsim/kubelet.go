@@ -121,7 +121,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		return nil
 	}
 	k.reconstruct()
-	objects := k.cfg.Client.Watch(ctx, "Pod", "Node", "PersistentVolumeClaim", "PersistentVolume")
+	objects := k.cfg.Client.WatchOnly(ctx, k.concerns, "Pod", "Node", "PersistentVolumeClaim", "PersistentVolume")
 	k.adopt(ctx)
 	if node, err := store.Get[corev1.Node](k.cfg.Client, "", k.cfg.NodeName); err == nil {
 		k.nodeChanged(node)
@@ -132,6 +132,19 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		k.objectChanged(ctx, e)
 	}
 	return nil
+}
+
+// concerns says which objects a kubelet hears of: of nodes its own, of pods its
+// node's (pkg/kubelet/kubelet.go, NewMainKubelet, fieldSelector metadata.name;
+// pkg/kubelet/config/apiserver.go, spec.nodeName).
+func (k *Kubelet) concerns(o store.Object) bool {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		return o.Spec.NodeName == k.cfg.NodeName
+	case *corev1.Node:
+		return o.Name == k.cfg.NodeName
+	}
+	return true
 }
 
 // adopt takes in the pods that are there at start, and those that are only on disk.
@@ -171,11 +184,9 @@ func (k *Kubelet) adopt(ctx context.Context) {
 func (k *Kubelet) objectChanged(ctx context.Context, e store.Event) {
 	switch o := e.Object.(type) {
 	case *corev1.Pod:
-		if o.Spec.NodeName == k.cfg.NodeName {
-			k.podChanged(ctx, o, e.Type == store.Deleted)
-		}
+		k.podChanged(ctx, o, e.Type == store.Deleted)
 	case *corev1.Node:
-		if o.Name == k.cfg.NodeName && e.Type != store.Deleted {
+		if e.Type != store.Deleted {
 			k.nodeChanged(o)
 		}
 	case *corev1.PersistentVolumeClaim:

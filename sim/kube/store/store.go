@@ -494,11 +494,12 @@ type Watch struct {
 	mu    sync.Mutex
 	q     []Event
 	sig   chan struct{}
-	still bool // only that something changed counts
+	still bool              // only that something changed counts
+	keep  func(Object) bool // nil: all
 }
 
 func (w *Watch) push(t EventType, kind string, o Object) {
-	if len(w.kinds) > 0 && !w.kinds[kind] {
+	if len(w.kinds) > 0 && !w.kinds[kind] || w.keep != nil && !w.keep(o) {
 		return
 	}
 	if !w.still {
@@ -515,16 +516,24 @@ func (w *Watch) push(t EventType, kind string, o Object) {
 // Watch reports the changes of the given kinds (none: of all), e.g. "Pod",
 // until ctx ends; then the channel closes.
 func (c *Client) Watch(ctx context.Context, kind ...string) <-chan Event {
-	return c.watch(ctx, kind)
+	return c.watch(ctx, nil, kind)
 }
 
-func (c *Client) watch(ctx context.Context, kind []string) <-chan Event {
+// WatchOnly is Watch for the objects that keep holds for, as a field selector
+// chooses them: keep must depend on what never changes once it holds, and must
+// not change the object or call back.
+func (c *Client) WatchOnly(ctx context.Context, keep func(Object) bool, kind ...string) <-chan Event {
+	return c.watch(ctx, keep, kind)
+}
+
+func (c *Client) watch(ctx context.Context, keep func(Object) bool, kind []string) <-chan Event {
 	s := c.s
 	var w *Watch
 	join := func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		w = s.listen(kind)
+		w.keep = keep
 		for _, kn := range slices.Sorted(mapKeys(s.objects)) {
 			if len(w.kinds) > 0 && !w.kinds[kn] {
 				continue

@@ -396,3 +396,24 @@ func TestIndexOfAnotherKindPanics(t *testing.T) {
 	}()
 	store.ListBy[storagev1.VolumeAttachment](store.New(1, nil).Client("t"), store.PodsByNode, "n")
 }
+
+// A watch of some objects hears of those only, of all that happens to them.
+func TestWatchOnly(t *testing.T) {
+	c := store.New(1, nil).Client("t")
+	for _, n := range []string{"a", "b"} {
+		must(t, c.Create(ctx, &corev1.Node{ObjectMeta: meta("", n)}))
+	}
+	wctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ch := c.WatchOnly(wctx, func(o store.Object) bool { return o.GetName() == "b" }, "Node")
+	for _, n := range []string{"a", "b"} {
+		_, err := store.Modify(ctx, c, "", n, func(n *corev1.Node) error { n.Labels = map[string]string{"x": "y"}; return nil })
+		must(t, err)
+		must(t, c.Delete(ctx, &corev1.Node{ObjectMeta: meta("", n)}))
+	}
+	for _, want := range []store.EventType{store.Added, store.Modified, store.Deleted} {
+		if e := <-ch; e.Type != want || e.Object.GetName() != "b" {
+			t.Errorf("%s %s, want %s b", e.Type, e.Object.GetName(), want)
+		}
+	}
+}
