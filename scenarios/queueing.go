@@ -26,6 +26,20 @@ func init() {
 				Match: func(c fault.Call) bool { return strings.Contains(c.Request, "fail_if_no_path") }})
 		},
 	})
+	register(Scenario{
+		Name:      "stale-mounts-while-queueing",
+		Text:      "a kubelet of a node whose multipath queues without end is down while one of its volumes moves to another node: the paths that are left still say who they were, and the unmount does not wait for one of them to work again",
+		Labels:    []string{"K37", "incident", "unstage", "node-loss", "path-loss"},
+		Incidents: []string{"K37 NetApp/trident#812"},
+		Backends:  onArray,
+		Options:   func(o *sim.Options) { o.NoPathRetry = host.RetryForever },
+		Flow:      staleMounts,
+		Mutation:  "a driver whose command that ends the queue does nothing",
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "the queue stays", Hop: ledger.Host, Op: "exec dmsetup", Do: fault.Skip(),
+				Match: func(c fault.Call) bool { return strings.Contains(c.Request, "fail_if_no_path") }})
+		},
+	})
 }
 
 func queueing(ctx context.Context, l *sim.Lab) error {

@@ -394,8 +394,13 @@ func (s *SAN) Verify(ctx context.Context, device string) error {
 // that works, I/O must not wait for one: the unmount would not end.
 func (s *SAN) verify(ctx context.Context, m mpath) error {
 	good, err := s.ask(ctx, m)
-	if err != nil || good > 0 {
+	if err != nil {
 		return err
+	}
+	// A path whose volume is exported no more says who it was: Linux keeps what it
+	// was told last. Only the path checker knows.
+	if good > 0 && s.works(ctx, m) {
+		return nil
 	}
 	if _, err := s.run(ctx, "dmsetup", "message", m.name, "0", "fail_if_no_path"); err != nil {
 		s.log.Warn("queue of a dead map", "map", m.name, "err", err)
