@@ -45,7 +45,7 @@ func build(ctx context.Context, root, dir string, m Mutant) (b built, err error)
 	if err := os.WriteFile(b.overlay, overlay, 0o600); err != nil {
 		return b, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", b.overlay, "-o", b.csilab, "./cmd/csilab")
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-overlay", b.overlay, "-o", b.csilab, "./cmd/csilab")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return b, fmt.Errorf("build: %w\n%s", err, out)
