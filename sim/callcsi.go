@@ -159,6 +159,23 @@ func (c Caller) NodePublish(ctx context.Context, pvc, node, target string) error
 	})
 }
 
+// NodeStage asks a node's driver to stage a claim's filesystem at a path.
+func (c Caller) NodeStage(ctx context.Context, pvc, node, staging string) error {
+	pv, err := c.l.csiVolume(pvc)
+	if err != nil {
+		return err
+	}
+	capability, err := sidecar.CapabilityOf(pv, true)
+	if err != nil {
+		return err
+	}
+	return c.node(node, func(x csi.NodeClient) error {
+		_, err := x.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle, PublishContext: c.l.publishContext(pv, node),
+			StagingTargetPath: staging, VolumeCapability: capability, VolumeContext: pv.Spec.CSI.VolumeAttributes, Secrets: c.l.backend.secret()})
+		return err
+	})
+}
+
 // NodeUnpublish asks a node's driver to take a claim's volume off a path.
 func (c Caller) NodeUnpublish(ctx context.Context, pvc, node, target string) error {
 	return c.node(node, func(x csi.NodeClient) error {
