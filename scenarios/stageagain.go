@@ -3,8 +3,10 @@ package scenarios
 import (
 	"context"
 	"path"
+	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault"
@@ -14,7 +16,7 @@ import (
 func init() {
 	register(Scenario{
 		Name:     "staged-where-another-is",
-		Text:     "a volume is to be staged where another one is mounted: that is refused, and both keep their data",
+		Text:     "a volume is to be staged where another one is mounted: that is refused, also by a driver that was just started, and both keep their data",
 		Labels:   []string{"stage", "idempotent"},
 		Flow:     stagedWhereAnotherIs,
 		Mutation: "a NodeStageVolume that takes any mount for its own",
@@ -37,14 +39,29 @@ func stageTakesAnyMount(l *sim.Lab) {
 func stagedWhereAnotherIs(ctx context.Context, l *sim.Lab) error {
 	a := l.Nodes()[0]
 	c, other := claim("data", "fast", "256Mi"), claim("other", "fast", "256Mi")
+	refused := func() error {
+		err := l.As("operator").NodeStage(ctx, "data", a, l.StagingPath("other"))
+		for status.Code(err) == codes.Unavailable && ctx.Err() == nil { // its driver starts
+			_ = l.Sleep(ctx, 100*time.Millisecond)
+			err = l.As("operator").NodeStage(ctx, "data", a, l.StagingPath("other"))
+		}
+		return refusedWith(err, "a stage where another volume is mounted", codes.AlreadyExists, codes.FailedPrecondition, codes.InvalidArgument)
+	}
 	return steps(
 		func() error { return startWriter(ctx, l, "user", a, other, "of the other volume") },
 		func() error { return startWriter(ctx, l, "app", a, c, "of the volume") },
+		refused,
+		// Once more while it is attached and staged nowhere, by a driver that knows
+		// of neither.
 		func() error {
-			return refusedWith(l.As("operator").NodeStage(ctx, "data", a, l.StagingPath("other")), "a stage where another volume is mounted", codes.AlreadyExists, codes.FailedPrecondition, codes.InvalidArgument)
+			return midway(ctx, l, ledger.CSI, "ControllerUnpublishVolume", fault.Before, func() error { return l.DeletePod(ctx, "app") }, func() error {
+				l.Crash("driver@" + a)
+				return refused()
+			})
 		},
+		func() error { return l.Detached(ctx, l.PVName("data")) },
 		func() error { return l.Expect(ctx, "user", "/other/a", "of the other volume") },
-		func() error { return l.Expect(ctx, "app", "/data/a", "of the volume") },
+		func() error { return startReader(ctx, l, "app", a, c, "of the volume") },
 		func() error { return l.Check(ctx) },
 		func() error { return allGone(ctx, l, []string{"user", "app"}, []string{"data", "other"}) },
 	)
