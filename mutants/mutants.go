@@ -165,12 +165,27 @@ var Mutants = []Mutant{
 	{
 		Name: "plain-directory-published", Text: "NodePublishVolume binds the staging path whether the volume is staged there or not (kubernetes#86360)",
 		File: "driver/node/publish.go",
-		Old: `	if len(at) == 0 {
-		return status.Errorf(codes.FailedPrecondition, "the volume is not staged at %s", staging)
-	}`,
-		New: `	if len(at) == 0 {
-		return nil
-	}`,
+		Old: `		if at, err := s.mountsAt(staging); err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		} else if len(at) == 0 {
+			return nil, status.Errorf(codes.FailedPrecondition, "the volume is not staged at %s", staging)
+		}
+	}
+	device, err := s.cfg.Backend.Device(ctx, v, false)
+	if err != nil {
+		return nil, fail(ctx, codes.Internal, "device of volume %q: %w", volume, err)
+	}
+	b := binding{source: device, target: target, staging: staging}
+	if !a.block {
+		b.source = staging
+		if err := s.publishable(staging, device, a, req.GetReadonly()); err != nil {
+			return nil, err
+		}`,
+		New: `	}
+	device, _ := s.cfg.Backend.Device(ctx, v, false)
+	b := binding{source: device, target: target, staging: staging}
+	if !a.block {
+		b.source = staging`,
 		Systems: onBoth,
 	},
 	{
@@ -195,7 +210,9 @@ var Mutants = []Mutant{
 		Old: `		if err := s.Unpublish(ctx, volume, uuid); err != nil {
 			return fail(ctx, err, nil, "unpublishing volume %s from node %s", volume, uuid)
 		}`,
-		New:     `		_ = s.Unpublish(ctx, volume, uuid)`,
+		New: `		if err := s.Unpublish(ctx, volume, uuid); err != nil {
+			return nil
+		}`,
 		Systems: onHPE,
 	},
 	{
