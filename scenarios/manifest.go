@@ -24,9 +24,11 @@ type File struct {
 	Data []byte
 }
 
-// FromManifests makes a scenario of a user's own objects. The error tells
-// what an API server would say, with file, object and field.
-func FromManifests(files []File) (Scenario, error) {
+// FromManifests makes a scenario of a user's own objects. A step with one of
+// them may take as long as wait; 0 is 10 s with fast timers, and with real ones
+// what sim.Options.Settle is. The error tells what an API server would say, with
+// file, object and field.
+func FromManifests(files []File, wait time.Duration) (Scenario, error) {
 	var objs []store.Object
 	var names, replay []string
 	where := map[store.Object]string{}
@@ -56,7 +58,7 @@ func FromManifests(files []File) (Scenario, error) {
 	if err := tryOut(objs, where); err != nil {
 		return Scenario{}, err
 	}
-	d := drive{objs: objs}
+	d := drive{objs: objs, wait: wait}
 	if len(d.claims())+len(d.pods()) == 0 {
 		return Scenario{}, fmt.Errorf("%s: no PersistentVolumeClaim and no Pod in it, so there is nothing to drive", strings.Join(names, ", "))
 	}
@@ -89,7 +91,10 @@ func tryOut(objs []store.Object, where map[store.Object]string) error {
 }
 
 // drive takes objects through a whole life.
-type drive struct{ objs []store.Object }
+type drive struct {
+	objs []store.Object
+	wait time.Duration // how long a step may take; 0: as the lab's timers want it
+}
 
 func of[T store.Object](objs []store.Object) (out []T) {
 	for _, o := range objs {
@@ -118,10 +123,21 @@ func claimsOf(p *corev1.Pod) (names []string) {
 	return names
 }
 
-// wait is how long an object of the user's may take to get ready.
-const wait = 10 * time.Second
+// patience is how long a step with the user's objects may take. With real timers
+// that is what the lab's own checks wait: back-offs of sidecars and kubelets are
+// of minutes there.
+func patience(o sim.Options) time.Duration {
+	if o.Timers == "real" {
+		return o.SettleTime()
+	}
+	return 10 * time.Second
+}
 
 func (d drive) flow(ctx context.Context, l *sim.Lab) error {
+	wait := d.wait
+	if wait == 0 {
+		wait = patience(l.Options())
+	}
 	do := func(what string, f func(context.Context) error) error {
 		c, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("after %v", wait))
 		defer cancel()

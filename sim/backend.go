@@ -155,8 +155,9 @@ func (l *Lab) Classes() string {
 // pluginPaths are the driver's on each node.
 type pluginPaths struct{ dir, socket, topology, registration string }
 
-func (l *Lab) plugin() pluginPaths {
-	name := l.DriverName()
+func (l *Lab) plugin() pluginPaths { return pluginPathsOf(l.DriverName()) }
+
+func pluginPathsOf(name string) pluginPaths {
 	dir := kubeletRoot + "/plugins/" + name
 	return pluginPaths{dir, dir + "/csi.sock", dir + "/topology", kubeletRoot + "/plugins_registry/" + name + "-reg.sock"}
 }

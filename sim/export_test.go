@@ -33,3 +33,9 @@ func (l *Lab) Secrets() (out []string) {
 	}
 	return out
 }
+
+// MaxSocket is how long the path of a unix socket may be.
+const MaxSocket = maxSocket
+
+// LongestSocket is the longest path of a socket that a lab may have.
+func LongestSocket(o Options) string { return o.WithDefaults().longestSocket() }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -64,7 +63,7 @@ func (l *Lab) newNode(ctx context.Context, m machine, i int) (*Node, error) {
 		n.net, n.watcher = t, t
 		n.host = host.NewMemory(memory)
 	case l.opts.Host == "real":
-		dir := filepath.Join(l.dir.path, fmt.Sprintf("n%d", i+1))
+		dir := nodeDir(l.dir.path, i)
 		h, sockets, err := l.newRealHost(ctx, m, dir)
 		if err != nil {
 			return nil, err
@@ -73,7 +72,7 @@ func (l *Lab) newNode(ctx context.Context, m machine, i int) (*Node, error) {
 		w := transport.Wall{From: kubeletRoot, To: sockets}
 		n.net, n.watcher = w, kubeletsim.PluginWatcher{Wall: w}
 	default:
-		w := transport.Wall{From: kubeletRoot, To: filepath.Join(l.dir.path, fmt.Sprintf("n%d", i+1))}
+		w := transport.Wall{From: kubeletRoot, To: nodeDir(l.dir.path, i)}
 		n.net, n.watcher = w, kubeletsim.PluginWatcher{Wall: w}
 		n.host = host.NewMemory(memory)
 	}

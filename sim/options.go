@@ -11,11 +11,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csilab/csilab/sim/host"
+	"github.com/csilab/csilab/sim/transport"
 )
 
 // Options of a lab. The zero value, after WithDefaults, is a lab with two
@@ -200,6 +202,17 @@ func (o Options) validate() error {
 	return o.validateVCenters()
 }
 
+// SettleTime is Settle with its default: 45 s, with real timers 15 min.
+func (o Options) SettleTime() time.Duration {
+	switch {
+	case o.Settle > 0:
+		return o.Settle
+	case o.Timers == "real":
+		return 15 * time.Minute
+	}
+	return 45 * time.Second
+}
+
 // System is the backend in a word, e.g. "vsphere", "hpe-fc".
 func (o Options) System() string {
 	o = o.WithDefaults()
@@ -221,10 +234,8 @@ func Preflight(o Options) error {
 			return &EnvironmentError{fmt.Errorf("real hosts: %w", err)}
 		}
 	}
-	// A unix socket's path holds 108 bytes on Linux, 104 elsewhere.
-	longest := len(o.StateRoot) + len("/l1234567890/n64/plugins_registry/"+backends[o.Backend].driver+"-reg.sock")
-	if longest > 103 {
-		return &EnvironmentError{fmt.Errorf("state directory %q: its path is %d bytes too long for unix sockets below it; set TMPDIR to a shorter one", o.StateRoot, longest-103)}
+	if over := len(o.longestSocket()) - maxSocket; over > 0 && !o.Bubble {
+		return &EnvironmentError{fmt.Errorf("state directory %q: its path is %d bytes too long for unix sockets below it; set TMPDIR to a shorter one", o.StateRoot, over)}
 	}
 	if err := os.MkdirAll(o.StateRoot, 0o700); err != nil {
 		return &EnvironmentError{fmt.Errorf("state directory: %w", err)}
@@ -233,6 +244,20 @@ func Preflight(o Options) error {
 		return &EnvironmentError{fmt.Errorf("state directory: %w", err)}
 	}
 	return nil
+}
+
+// maxSocket is how many bytes the path of a unix socket may have: all that the
+// address holds (108 on Linux, 104 on other systems) but the NUL at its end.
+const maxSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
+
+// longestSocket is the longest path of a socket of a lab with these options, in
+// a directory with the longest name that os.MkdirTemp gives.
+func (o Options) longestSocket() string {
+	node := nodeDir(filepath.Join(o.StateRoot, labPrefix+"4294967295"), o.Nodes-1)
+	if o.Host == "real" {
+		node = host.SocketRootOf(node)
+	}
+	return transport.Wall{From: kubeletRoot, To: node}.Map(pluginPathsOf(backends[o.Backend].driver).registration)
 }
 
 // SweepWorkers is how many labs a sweep runs side by side.

@@ -304,12 +304,4 @@ func classify(h ledger.Hop, err error) string {
 }
 
 // settleTime bounds Check and Empty.
-func (l *Lab) settleTime() time.Duration {
-	switch {
-	case l.opts.Settle > 0:
-		return l.opts.Settle
-	case l.opts.Timers == "real":
-		return 15 * time.Minute
-	}
-	return 45 * time.Second
-}
+func (l *Lab) settleTime() time.Duration { return l.opts.SettleTime() }

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/csilab/csilab/sim/host"
 )
@@ -14,11 +15,18 @@ type stateDir struct {
 	release func()
 }
 
+// labPrefix begins the name of a lab's directory. It is short, as the paths of
+// unix sockets are.
+const labPrefix = "l"
+
+// nodeDir is the directory of a lab's node, by its index.
+func nodeDir(lab string, i int) string { return filepath.Join(lab, fmt.Sprintf("n%d", i+1)) }
+
 func newStateDir(root string) (*stateDir, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	path, err := os.MkdirTemp(root, "l") // short: unix socket paths hold about 100 bytes
+	path, err := os.MkdirTemp(root, labPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}

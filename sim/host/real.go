@@ -2,6 +2,7 @@ package host
 
 import (
 	"log/slog"
+	"path/filepath"
 
 	"github.com/csilab/csilab/sim/fault"
 )
@@ -40,3 +41,7 @@ type RealConfig struct {
 	// the name.
 	Component string
 }
+
+// SocketRootOf is where other processes see /var/lib/kubelet of the node that has
+// the state directory dir.
+func SocketRootOf(dir string) string { return filepath.Join(dir, "kubelet") }

@@ -311,7 +311,7 @@ func (h *Real) Kind() string { return "real" }
 
 // SocketRoot is where this process sees the node's /var/lib/kubelet, without
 // what is mounted in it: transport.Wall{From: "/var/lib/kubelet", To: SocketRoot()}.
-func (h *Real) SocketRoot() string { return filepath.Join(h.cfg.Dir, "kubelet") }
+func (h *Real) SocketRoot() string { return SocketRootOf(h.cfg.Dir) }
 
 // AttachDisk implements Host. The image must have a file.
 func (h *Real) AttachDisk(ctx context.Context, wwn string, img disk.Image) error {

@@ -481,7 +481,7 @@ func backendFor(files []scenarios.File) string {
 
 // runFiles drives the user's manifests.
 func runFiles(ctx context.Context, f runFlags, files []scenarios.File, cfg scenarios.Config) error {
-	sc, err := scenarios.FromManifests(files)
+	sc, err := scenarios.FromManifests(files, f.timeout)
 	if err != nil {
 		return &exitError{ExitUsage, err}
 	}
