@@ -13,11 +13,16 @@ import (
 // they may hold passwords. It appears by rename, complete, so that a script can
 // wait for it.
 func Write(path string, vars [][2]string) error {
+	return wholefile.Write(path, Lines(vars), 0o600)
+}
+
+// Lines are variables (names and values) as Write writes them.
+func Lines(vars [][2]string) []byte {
 	var b strings.Builder
 	for _, kv := range vars {
 		fmt.Fprintf(&b, "%s=%s\n", kv[0], quote(kv[1]))
 	}
-	return wholefile.Write(path, []byte(b.String()), 0o600)
+	return []byte(b.String())
 }
 
 // quote quotes a value only where a shell needs it, so that simple readers of

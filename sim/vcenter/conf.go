@@ -11,6 +11,10 @@ import (
 	"github.com/csilab/csilab/sim/wholefile"
 )
 
+// ConfName is what a configuration of the driver is called, after a name of its
+// own where several may be in a directory.
+const ConfName = "csi-vsphere.conf"
+
 // Conf is a configuration file of the vSphere CSI driver (csi-vsphere.conf)
 // for this vCenter, as upstream and csilab's driver read it. It holds the
 // password. Certificates are not checked with it: see CA and Thumbprint for a
@@ -53,14 +57,17 @@ func quote(s string) string {
 }
 
 // WriteEnv writes the environment of a client as NAME=value lines to path,
-// and a csi-vsphere.conf of mode 0600 beside it. The file appears by rename,
-// complete, so that a script can wait for it. Values are as a shell reads them.
+// and a configuration of the driver, PATH.csi-vsphere.conf of mode 0600, beside
+// it: what is there is replaced. The file appears by rename, complete, so that a script can wait for it. Values are as a shell reads them.
 func (v *VCenter) WriteEnv(path, clusterID string) error {
-	env, err := Env(path, clusterID, []string{"vc-1"}, []*VCenter{v})
-	if err != nil {
-		return err
+	conf, err := filepath.Abs(path + "." + ConfName)
+	if err == nil {
+		err = wholefile.Write(conf, []byte(v.Conf(clusterID)), 0o600)
 	}
-	if err := envfile.Write(path, env); err != nil {
+	if err == nil {
+		err = envfile.Write(path, Env(conf, []string{"vc-1"}, []*VCenter{v}))
+	}
+	if err != nil {
 		return fmt.Errorf("vcenter: %w", err)
 	}
 	return nil
@@ -68,20 +75,9 @@ func (v *VCenter) WriteEnv(path, clusterID string) error {
 
 // Env is the environment, as names and values, of a client of several vCenters:
 // that of the first, and the URLs of the others as CSILAB_VCENTER_URL_2 and so
-// on, with their names in CSILAB_VCENTERS. It is meant for a file at path, beside
-// which it writes a csi-vsphere.conf of mode 0600.
-func Env(path, clusterID string, names []string, vs []*VCenter) ([][2]string, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, fmt.Errorf("vcenter: env file: %w", err)
-	}
-	conf := filepath.Join(filepath.Dir(path), "csi-vsphere.conf")
-	if conf == path {
-		return nil, fmt.Errorf("vcenter: env file %q: the name is taken by the driver's configuration, which is written beside it", path)
-	}
-	if err := wholefile.Write(conf, []byte(Conf(clusterID, vs...)), 0o600); err != nil {
-		return nil, fmt.Errorf("vcenter: %w", err)
-	}
+// on, with their names in CSILAB_VCENTERS. conf is the path of the driver's
+// configuration (see Conf).
+func Env(conf string, names []string, vs []*VCenter) [][2]string {
 	v := vs[0]
 	ds := v.DatastoreNames()
 	second := ds[0]
@@ -101,7 +97,7 @@ func Env(path, clusterID string, names []string, vs []*VCenter) ([][2]string, er
 	for i, v := range vs[1:] {
 		env = append(env, [2]string{fmt.Sprintf("CSILAB_VCENTER_URL_%d", i+2), v.encodedURL()})
 	}
-	return env, nil
+	return env
 }
 
 // encodedURL is the URL with all of user and password percent-encoded that a

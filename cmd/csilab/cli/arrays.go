@@ -18,10 +18,10 @@ import (
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/labfile"
 	"github.com/csilab/csilab/sim/san"
-	"github.com/csilab/csilab/sim/wholefile"
 )
 
-// secretFile is written beside the environment: Secrets for a driver, by array.
+// secretFile ends the name of the Secrets for a driver, by array, which are
+// written beside the environment.
 const secretFile = "hpe-secret.yaml"
 
 // planArrays makes the configuration of arrays from the flags.
@@ -127,16 +127,8 @@ func hostOf(address string) string {
 }
 
 // arraysEnv are the variables of a client of the arrays; their Secrets are
-// written beside the file at path.
-func (r *serving) arraysEnv(path string) ([][2]string, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, err
-	}
-	secrets := filepath.Join(filepath.Dir(path), secretFile)
-	if secrets == path {
-		return nil, fmt.Errorf("the name is taken by the Secrets for a driver, which are written beside it")
-	}
+// written beside them.
+func (r *serving) arraysEnv(files *envFiles) ([][2]string, error) {
 	env := [][2]string{{"CSILAB_CSP_URL", r.csp.URL()}}
 	var names, docs []string
 	for i, a := range r.san.Arrays() {
@@ -152,8 +144,8 @@ func (r *serving) arraysEnv(path string) ([][2]string, error) {
 		}
 		docs = append(docs, doc)
 	}
-	r.beside = append(r.beside, secrets)
-	if err := wholefile.Write(secrets, []byte(strings.Join(docs, "---\n")), 0o600); err != nil {
+	secrets := files.beside(secretFile)
+	if err := files.write(secrets, []byte(strings.Join(docs, "---\n"))); err != nil {
 		return nil, err
 	}
 	first := r.storage.Users[0]

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 
@@ -56,10 +55,12 @@ each array's REST API (WSAPI).
 --env FILE is written, by rename, once they take calls. Of the vCenter:
 CSILAB_VCENTER_URL (user and password in it, percent-encoded), CSILAB_DATACENTER,
 CSILAB_DATASTORE, CSILAB_DATASTORE2, CSILAB_RESOURCE_POOL, CSILAB_POLICY, and
-CSILAB_VSPHERE_CONF, the path of a ready csi-vsphere.conf. Of the arrays:
+CSILAB_VSPHERE_CONF, the path of a ready csi-vsphere.conf (FILE.csi-vsphere.conf).
+Of the arrays:
 CSILAB_CSP_URL, CSILAB_WSAPI_URL (CSILAB_WSAPI2_URL of the second),
 CSILAB_ARRAY_USER, CSILAB_ARRAY_PASSWORD, CSILAB_CPG, and CSILAB_HPE_SECRET, the path
-of a ready Secret.`,
+of a ready Secret (FILE.hpe-secret.yaml). Files there that are not of csilab serve
+are refused, and stay.`,
 		Example: `  csilab serve --env lab.env &
   . ./lab.env && govc about -u "$CSILAB_VCENTER_URL" -k
   csilab serve --backend hpe --arrays 2 --env lab.env
@@ -194,6 +195,20 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 	if err != nil {
 		return err
 	}
+	var files *envFiles
+	if f.env != "" {
+		var beside []string
+		if len(plan) > 0 {
+			beside = append(beside, vcenter.ConfName)
+		}
+		if arrays != nil {
+			beside = append(beside, secretFile)
+		}
+		if files, err = claimEnv(f.env, beside...); err != nil {
+			return err
+		}
+		defer files.close()
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	run, err := startServing(ctx, plan, arrays, f, logger(s.Err, f.verbose), stop)
@@ -201,17 +216,11 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 		return err
 	}
 	defer run.close()
-	if f.env != "" {
-		if err := run.writeEnv(f.env); err != nil {
+	if files != nil {
+		if err := run.writeEnv(files); err != nil {
 			return exitf(codeOfFile(err), "--env %q: %w", f.env, err)
 		}
-		// The files hold passwords, and are true only while all that serves.
-		defer os.Remove(f.env)
-		defer func() {
-			for _, path := range run.beside {
-				os.Remove(path)
-			}
-		}()
+		defer files.remove() // they are true only while all that serves
 	}
 	for i, v := range run.vcenters {
 		u := v.URL()

@@ -42,7 +42,6 @@ type serving struct {
 	san      *san.SAN
 	csp      *csp.Server
 	nodes    *nodes.Nodes // nil: none are made
-	beside   []string     // files that are written beside the environment
 	faults   *fault.Interceptor
 	vms      []string // names of the vCenters' nodes
 	control  string   // URL of the control API
@@ -114,12 +113,6 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 			return nil, exitf(ExitEnvironment, "--state %q: %w", stateDir, err)
 		}
 		r.closers = append(r.closers, release)
-	}
-	// Not before the directory is ours: whoever has it may have written the file.
-	if f.env != "" {
-		if err := forgetEnv(f.env); err != nil {
-			return nil, exitf(ExitUsage, "--env %q: %w", f.env, err)
-		}
 	}
 	if f.hosts {
 		if err := r.startNodes(f.seed, log); err != nil {
@@ -193,21 +186,6 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 	return r, nil
 }
 
-// forgetEnv removes the environment file of an earlier run, which would tell a
-// client of a server that is gone. What isn't a regular file is nobody's
-// environment, and stays.
-func forgetEnv(path string) error {
-	switch fi, err := os.Lstat(path); {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case !fi.Mode().IsRegular():
-		return fmt.Errorf("is there and is no regular file (%s)", fi.Mode().Type())
-	}
-	return os.Remove(path)
-}
-
 // startControl serves the control API on a free port of loopback.
 func (r *serving) startControl(log *slog.Logger) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -237,18 +215,17 @@ const clusterID = "csilab"
 
 // writeEnv writes the environment of a client, and what is ready for a driver
 // beside it.
-func (r *serving) writeEnv(path string) error {
+func (r *serving) writeEnv(files *envFiles) error {
 	var env [][2]string
 	if len(r.vcenters) > 0 {
-		r.beside = append(r.beside, filepath.Join(filepath.Dir(path), "csi-vsphere.conf"))
-		e, err := vcenter.Env(path, clusterID, r.names, r.vcenters)
-		if err != nil {
+		conf := files.beside(vcenter.ConfName)
+		if err := files.write(conf, []byte(vcenter.Conf(clusterID, r.vcenters...))); err != nil {
 			return err
 		}
-		env = append(env, e...)
+		env = append(env, vcenter.Env(conf, r.names, r.vcenters)...)
 	}
 	if r.san != nil {
-		e, err := r.arraysEnv(path)
+		e, err := r.arraysEnv(files)
 		if err != nil {
 			return err
 		}
@@ -261,5 +238,5 @@ func (r *serving) writeEnv(path string) error {
 		}
 		env = append(env, [2]string{"CSILAB_NODES", strings.Join(names, ",")})
 	}
-	return envfile.Write(path, append(env, [2]string{envControlURL, r.control}, [2]string{envControlToken, r.token}))
+	return files.write(files.env, envfile.Lines(append(env, [2]string{envControlURL, r.control}, [2]string{envControlToken, r.token})))
 }
