@@ -3,12 +3,14 @@ package cli
 import (
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault/faultfile"
+	"github.com/csilab/csilab/sim/ledger"
 	"github.com/csilab/csilab/sim/yamlfile"
 )
 
 // arm reads the fault file of --faults; what it returns arms it in a lab. Each
-// lab gets rules of its own, for they count.
-func (f runFlags) arm() (func(*sim.Lab) error, error) {
+// lab gets rules of its own, for they count. A plan that the lab of one of the
+// backends can't have is refused at once.
+func (f runFlags) arm(backends []sim.Options) (func(*sim.Lab) error, error) {
 	if f.faults == "" {
 		return nil, nil
 	}
@@ -19,16 +21,26 @@ func (f runFlags) arm() (func(*sim.Lab) error, error) {
 	if _, err := faultfile.Parse(f.faults, b, faultfile.Lab{}); err != nil {
 		return nil, &exitError{ExitUsage, err}
 	}
-	return func(l *sim.Lab) error {
-		var hops []string
-		for _, h := range l.Hops() {
-			hops = append(hops, string(h))
+	for _, o := range backends {
+		o.Bubble = o.Bubble || f.time == "bubble"
+		world, hops := o.FaultWorld()
+		if _, err := faultfile.Parse(f.faults, b, faultfile.Lab{World: world, Hops: texts(hops)}); err != nil {
+			return nil, exitf(ExitUsage, "--faults with --backend %s: %w", o.System(), err)
 		}
-		rules, err := faultfile.Parse(f.faults, b, faultfile.Lab{World: l, Hops: hops, Nodes: l.Nodes()})
+	}
+	return func(l *sim.Lab) error {
+		rules, err := faultfile.Parse(f.faults, b, faultfile.Lab{World: l, Hops: texts(l.Hops()), Nodes: l.Nodes()})
 		if err != nil {
 			return err
 		}
 		l.InjectAll(rules)
 		return nil
 	}, nil
+}
+
+func texts(hops []ledger.Hop) (out []string) {
+	for _, h := range hops {
+		out = append(out, string(h))
+	}
+	return out
 }

@@ -319,7 +319,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 			return exitf(ExitUsage, "--junit %q: %v", f.junit, err)
 		}
 	}
-	arm, err := f.arm()
+	arm, err := f.arm(all)
 	if err != nil {
 		return err
 	}
