@@ -72,7 +72,8 @@ func newRoot(s Streams) *cobra.Command {
 			_ = cmd.Help()
 			return nil
 		},
-		SilenceUsage: true, SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return nothingEmpty(cmd) },
+		SilenceUsage:      true, SilenceErrors: true,
 	}
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
