@@ -81,7 +81,7 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 func plain(s string) string { return escapes.ReplaceAllString(s, "") }
 
 func scenario(ctx context.Context, b built, system string) (string, error) {
-	out, status, err := command(ctx, b.root, b.csilab, "run", "--time", "bubble", "--backend", system, "--label", "!sweep && !load", "-o", "json")
+	out, status, err := command(ctx, b.root, b.csilab, "run", "--time", "bubble", "--timeout", "1h", "--backend", system, "--label", "!sweep && !load", "-o", "json")
 	if err != nil || status == 0 {
 		return "", err
 	}
