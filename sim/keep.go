@@ -2,9 +2,8 @@ package sim
 
 import (
 	"encoding/json"
-	"errors"
+	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/csilab/csilab/sim/evidence"
 	"github.com/csilab/csilab/sim/invariant"
 	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/wholefile"
 )
 
 // maxJudged is how many worlds with something broken a lab keeps.
@@ -53,16 +53,14 @@ func (l *Lab) Evidence(scenario string) *evidence.File {
 }
 
 // WriteLedger writes the lab's evidence into a file of dir, which `csilab check`
-// reads, and returns the file.
+// reads, and returns the file: its name is name's, with -2 and so on where there is
+// such a file already.
 func (l *Lab) WriteLedger(dir, name string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	f, err := os.Create(filepath.Join(dir, strings.NewReplacer("/", "_", " ", "_").Replace(name)+".ledger.jsonl"))
-	if err != nil {
-		return "", err
-	}
-	return f.Name(), errors.Join(evidence.Write(f, l.Evidence(name)), f.Close())
+	stem := strings.NewReplacer("/", "_", " ", "_").Replace(name)
+	return wholefile.New(dir, stem, ".ledger.jsonl", func(w io.Writer) error { return evidence.Write(w, l.Evidence(name)) })
 }
 
 // spill writes what the ledger lets go of as JSON lines; nil drops it.

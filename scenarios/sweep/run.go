@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/wholefile"
 )
 
 // holder keeps a lab on the wall that is empty again.
@@ -69,8 +69,9 @@ func (e *engine) stands(p *Part) error {
 	buf = buf[:runtime.Stack(buf, true)]
 	where := "no directory for its goroutines"
 	if e.Ledgers != "" {
-		f := filepath.Join(e.Ledgers, fmt.Sprintf("sweep.%s.%s.seed%d.goroutines.txt", p.Flow, p.System, p.Seed))
-		if err := os.WriteFile(f, buf, 0o644); err == nil {
+		stem := fmt.Sprintf("sweep.%s.%s.seed%d.goroutines", p.Flow, p.System, p.Seed)
+		f, err := wholefile.New(e.Ledgers, stem, ".txt", func(w io.Writer) error { _, err := w.Write(buf); return err })
+		if err == nil {
 			where = "goroutines: " + f
 		}
 	}
