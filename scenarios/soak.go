@@ -41,7 +41,7 @@ type SoakLimits struct {
 	Volumes  int
 	Nodes    int
 	Duration time.Duration
-	Troubles []string // nil is drawn; empty is none
+	Troubles []string // nil is drawn; empty is none; those that the system has not are left out
 }
 
 // DrawSoak decides what a seed stands for.
@@ -53,7 +53,7 @@ func DrawSoak(seed uint64, limits SoakLimits) Soak {
 	between, pause := time.Duration(1+r.IntN(10))*time.Minute, time.Duration(2+r.IntN(15))*time.Minute
 	var on []string
 	for _, t := range troubles {
-		if r.IntN(2) == 0 && (len(t.backends) == 0 || slices.Contains(t.backends, system.Backend)) {
+		if r.IntN(2) == 0 && t.fits(system.Backend) {
 			on = append(on, t.name)
 		}
 	}
@@ -61,8 +61,7 @@ func DrawSoak(seed uint64, limits SoakLimits) Soak {
 	if limits.System.Backend != "" {
 		s.Options = limits.System
 		s.Troubles = slices.DeleteFunc(s.Troubles, func(name string) bool {
-			t := troubleNamed(name)
-			return len(t.backends) > 0 && !slices.Contains(t.backends, s.Options.Backend)
+			return !troubleNamed(name).fits(s.Options.Backend)
 		})
 	}
 	s.Options.Nodes, s.Options.Seed = nodes, seed
@@ -76,7 +75,7 @@ func DrawSoak(seed uint64, limits SoakLimits) Soak {
 		s.Duration = limits.Duration
 	}
 	if limits.Troubles != nil {
-		s.Troubles = limits.Troubles
+		s.Troubles = slices.DeleteFunc(slices.Clone(limits.Troubles), func(name string) bool { return !troubleNamed(name).fits(s.Options.Backend) })
 	}
 	return s
 }
@@ -277,10 +276,11 @@ func armed(l *sim.Lab, name string, did func(string), rules ...fault.Rule) (heal
 	}
 }
 
-// Troubles are the names of the faults of a soak that make sense on a backend.
+// Troubles are the names of the faults of a soak that make sense on a backend;
+// of all with "".
 func Troubles(backend string) (names []string) {
 	for _, t := range troubles {
-		if len(t.backends) == 0 || slices.Contains(t.backends, backend) {
+		if backend == "" || t.fits(backend) {
 			names = append(names, t.name)
 		}
 	}

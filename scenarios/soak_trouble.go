@@ -20,6 +20,11 @@ type trouble struct {
 	rules    func(l *sim.Lab, r *rand.Rand) []fault.Rule
 }
 
+// fits says whether the trouble makes sense on a backend.
+func (t trouble) fits(backend string) bool {
+	return len(t.backends) == 0 || slices.Contains(t.backends, backend)
+}
+
 // does completes a rule with a kind of fault. It panics on one that does not fit:
 // the troubles below are fixed.
 func does(at fault.Rule, kind string, params any) fault.Rule {

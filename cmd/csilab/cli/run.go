@@ -298,6 +298,11 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	if err != nil {
 		return err
 	}
+	for _, flag := range []string{"focus", "label"} {
+		if len(files) > 0 && f.given(flag) {
+			return exitf(ExitUsage, "--%s chooses scenarios, and -f takes their place; leave out one of them", flag)
+		}
+	}
 	switch {
 	case f.given("backend"), f.lab != "":
 	case len(files) > 0:

@@ -209,6 +209,7 @@ func serve(ctx context.Context, s Streams, f serveFlags) error {
 		}
 		defer files.close()
 	}
+	sim.Sweep(sim.Options{Log: logger(s.Err, f.verbose)}) // what labs and nodes that were killed have left
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	run, err := startServing(ctx, plan, arrays, f, logger(s.Err, f.verbose), stop)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -93,7 +94,7 @@ func (f soakFlags) limits() (l scenarios.SoakLimits, err error) {
 		}
 		l.System = systems[f.backend][0]
 	}
-	known := scenarios.Troubles(l.System.Backend)
+	known := scenarios.Troubles("")
 	switch f.faults {
 	case "swarm":
 	case "all":
@@ -107,8 +108,35 @@ func (f soakFlags) limits() (l scenarios.SoakLimits, err error) {
 			}
 			l.Troubles = append(l.Troubles, name)
 		}
+		return l, f.fit(l)
 	}
 	return l, nil
+}
+
+// fit refuses kinds of faults that were named and that the system of a seed does
+// not have.
+func (f soakFlags) fit(l scenarios.SoakLimits) error {
+	for i := range f.seeds {
+		seed := f.seed + uint64(i)
+		on := scenarios.DrawSoak(seed, l).Options
+		for _, name := range l.Troubles {
+			if slices.Contains(scenarios.Troubles(on.Backend), name) {
+				continue
+			}
+			var has []string
+			for _, system := range []string{"vsphere", "hpe-iscsi", "hpe-fc"} {
+				if slices.Contains(scenarios.Troubles(systems[system][0].Backend), name) {
+					has = append(has, "--backend "+system)
+				}
+			}
+			who := on.System()
+			if f.backend == "" {
+				who += ", the system of seed " + fmt.Sprint(seed) + ","
+			}
+			return exitf(ExitUsage, "--faults %q: %s does not have it; allowed with %s", name, who, strings.Join(has, ", "))
+		}
+	}
+	return nil
 }
 
 func soak(ctx context.Context, s Streams, f soakFlags) error {
@@ -116,6 +144,7 @@ func soak(ctx context.Context, s Streams, f soakFlags) error {
 	if err != nil {
 		return err
 	}
+	sim.Sweep(sim.Options{Log: logger(s.Err, f.verbose)}) // what labs that were killed have left
 	if f.keep == "" {
 		f.keep = filepath.Join(sim.Options{}.WithDefaults().StateRoot, "ledgers")
 	}
@@ -148,12 +177,20 @@ func soak(ctx context.Context, s Streams, f soakFlags) error {
 			res := run(ctx, scenarios.DrawSoak(f.seed+uint64(i), limits))
 			if code := codeOfClass(res.Class); code != ExitOK && code != ExitInterrupted && f.shrink > 0 {
 				end := time.Now().Add(f.shrink)
+				ledgers := []string{res.Ledger}
 				res = scenarios.Shrink(res, func(p scenarios.Soak) (scenarios.SoakResult, bool) {
 					if ctx.Err() != nil || time.Now().After(end) {
 						return scenarios.SoakResult{}, false
 					}
-					return run(ctx, p), true
+					r := run(ctx, p)
+					ledgers = append(ledgers, r.Ledger)
+					return r, true
 				})
+				for _, l := range ledgers { // of runs that are not shown
+					if l != "" && l != res.Ledger {
+						os.Remove(l)
+					}
+				}
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -196,11 +196,10 @@ func runSweep(ctx context.Context, s Streams, f sweepFlags, args []string) error
 			return exitf(ExitUsage, "--junit %q: %v", f.run.junit, err)
 		}
 	}
-	if real {
-		sim.Sweep(cfg.Systems[0]) // what labs that were killed have left
-	} else {
+	if !real {
 		cfg.Bubbles = programs{}
 	}
+	sim.Sweep(cfg.Systems[0]) // what labs that were killed have left
 	w := s.Out
 	if f.run.output == "json" {
 		w = s.Err
@@ -235,6 +234,7 @@ func runSweep(ctx context.Context, s Streams, f sweepFlags, args []string) error
 		if len(f.cells) > 0 {
 			return exitf(ExitUsage, "--cell %q: the flow makes no such cell; without --cell the sweep lists its calls", f.cells)
 		}
+		return exitf(ExitUsage, "no cell to run: %s", f.noCell(r))
 	}
 	if f.run.output == "json" {
 		enc := json.NewEncoder(s.Out)
@@ -254,6 +254,32 @@ func runSweep(ctx context.Context, s Streams, f sweepFlags, args []string) error
 		return &exitError{worst, errors.New("")}
 	}
 	return nil
+}
+
+// noCell says of each part why it has no cell.
+func (f sweepFlags) noCell(r *sweep.Report) string {
+	var given []string
+	if f.every > 1 {
+		given = append(given, fmt.Sprintf("--every %d", f.every))
+	}
+	if f.shard != "" {
+		given = append(given, "--shard "+f.shard)
+	}
+	if f.pairs > 0 {
+		given = append(given, fmt.Sprintf("--pairs %d", f.pairs))
+	}
+	var why []string
+	for _, p := range r.Parts {
+		switch {
+		case p.Class == flow.Skipped:
+			why = append(why, fmt.Sprintf("%s is skipped: %s", p, p.Reason))
+		case p.Possible == 0:
+			why = append(why, fmt.Sprintf("%s has no call that the kinds of fault fit", p))
+		default:
+			why = append(why, fmt.Sprintf("%s takes none of its %d cells", strings.TrimSpace(strings.Join(given, " ")+" on "+p.String()), p.Possible))
+		}
+	}
+	return strings.Join(why, "; ")
 }
 
 // writeSweep writes the matrix, what failed, and the counts.
