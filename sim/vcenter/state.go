@@ -79,7 +79,7 @@ func (v *VCenter) loadState() (state, error) {
 		return s, v.stateError(err)
 	default:
 		if err := json.Unmarshal(b, &s); err != nil {
-			return s, fmt.Errorf("vcenter: StateDir: %s: %w", stateFile, err)
+			return s, v.stateError(fmt.Errorf("%s: %w", stateFile, err))
 		}
 	}
 	v.epoch = s.Epoch

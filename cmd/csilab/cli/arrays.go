@@ -79,7 +79,7 @@ func (r *serving) startArrays(ctx context.Context, s labfile.Storage, stateDir s
 	}
 	network, err := san.New(ctx, cfg)
 	if err != nil {
-		return &exitError{codeOfFile(err), err}
+		return refusedStart(err)
 	}
 	r.closers = append(r.closers, network.Close)
 	provider := csp.Config{ReplicationDevices: s.Devices, Seed: cfg.Seed, Log: log, In: r.faults}

@@ -84,6 +84,14 @@ func codeOfFile(err error) int {
 	return ExitUsage
 }
 
+// refusedStart is the error of a server that did not start, with its exit code.
+func refusedStart(err error) error {
+	if ofState(err) {
+		return exitf(ExitEnvironment, "--state: %w", err)
+	}
+	return &exitError{codeOfFile(err), err}
+}
+
 // ofState tells errors of state directories.
 func ofState(err error) bool {
 	var v *vcenter.StateError
@@ -149,7 +157,7 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 		v, err := vcenter.New(ctx, cfg)
 		if err != nil {
 			l.Close()
-			return nil, &exitError{codeOfFile(err), err}
+			return nil, refusedStart(err)
 		}
 		r.closers = append(r.closers, v.Close)
 		r.names, r.vcenters, r.disks = append(r.names, p.name), append(r.vcenters, v), append(r.disks, store)
