@@ -93,7 +93,11 @@ func newFaultCheck(s Streams) *cobra.Command {
 					errs = append(errs, err)
 					continue
 				}
-				fmt.Fprintf(s.Out, "%s: ok, %d rules\n", name, len(rules))
+				n := fmt.Sprintf("%d rules", len(rules))
+				if len(rules) == 1 {
+					n = "1 rule"
+				}
+				fmt.Fprintf(s.Out, "%s: ok, %s\n", name, n)
 			}
 			if err := errors.Join(errs...); err != nil {
 				return &exitError{ExitUsage, err}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -29,5 +30,22 @@ func nothingEmpty(cmd *cobra.Command) (err error) {
 			err = exitf(ExitUsage, "--%s: is empty; give it a value, or leave it out", f.Name)
 		}
 	})
+	return err
+}
+
+// wrongNumber says of a flag that takes a number what is allowed, in place of what
+// the parser stumbled over.
+func wrongNumber(err error) error {
+	var e *pflag.InvalidValueError
+	if !errors.As(err, &e) {
+		return err
+	}
+	f := e.GetFlag()
+	switch f.Value.Type() {
+	case "uint64":
+		return exitf(ExitUsage, "--%s %q: allowed are 0 to 18446744073709551615", f.Name, e.GetValue())
+	case "int":
+		return exitf(ExitUsage, "--%s %q: must be a whole number: %s", f.Name, e.GetValue(), f.Usage)
+	}
 	return err
 }

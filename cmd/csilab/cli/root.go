@@ -75,6 +75,7 @@ func newRoot(s Streams) *cobra.Command {
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return nothingEmpty(cmd) },
 		SilenceUsage:      true, SilenceErrors: true,
 	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return wrongNumber(err) })
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)

@@ -180,7 +180,7 @@ func (f runFlags) options(s Streams, on sim.Options, lab *labfile.Lab) (sim.Opti
 	}
 	if f.label != "" {
 		if _, err := types.ParseLabelFilter(f.label); err != nil {
-			return sim.Options{}, exitf(ExitUsage, "--label %q: %v", f.label, err)
+			return sim.Options{}, exitf(ExitUsage, "--label %q: is no label expression, e.g. 'attach && !fault'", f.label)
 		}
 	}
 	if f.time == "bubble" {

@@ -176,6 +176,18 @@ func (f *sweepFlags) config(s Streams, args []string) (cfg sweep.Config, err err
 	if cfg.Systems, err = f.run.labs(s); err != nil {
 		return cfg, err
 	}
+	fits := func(x flow.Flow) bool {
+		return slices.ContainsFunc(cfg.Systems, func(o sim.Options) bool { return x.Fits(o.Backend) })
+	}
+	if !slices.ContainsFunc(cfg.Flows, fits) {
+		var can []string
+		for _, x := range flow.All() {
+			if fits(x) {
+				can = append(can, x.Name)
+			}
+		}
+		return usage("flow %s: none of the flows makes sense on --backend %s; allowed are all, %s", strings.Join(args, ", "), strings.Join(f.run.backend, ","), strings.Join(can, ", "))
+	}
 	return cfg, nil
 }
 

@@ -122,7 +122,13 @@ func (d *decoder) between(said []Rule, rules []fault.Rule) {
 		}
 		path := fmt.Sprintf("rules[%d].afterRule", i)
 		if !slices.Contains(names, r.AfterRule) {
-			d.Wrong(path, "there is no rule %q%s", r.AfterRule, nearest.Name(r.AfterRule, names))
+			var others []string
+			for _, n := range names {
+				if n != "" && n != r.Name && !slices.Contains(others, n) {
+					others = append(others, n)
+				}
+			}
+			d.Wrong(path, "there is no rule %q%s", r.AfterRule, nearest.Name(r.AfterRule, others))
 			continue
 		}
 		seen := map[string]bool{r.Name: true}
