@@ -245,30 +245,45 @@ var Mutants = []Mutant{
 		Systems: onHPE,
 	},
 	{
-		Name: "path-of-another-volume-used", Text: "a path at the volume's LUN counts as the volume's whatever its serial number says (hpe-storage/csi-driver, CON-2445)",
+		Name: "lun-trusted-over-serial", Text: "where no path has the volume's serial number, what is at its LUN is taken (hpe-storage/csi-driver, CON-2445)",
 		File: "driver/node/san/device.go",
-		Old: `		case d.wwn != e.serial:
-			return not("path %s of %s is %q", name, m.name, d.wwn)
-		case`,
-		New:     `		case`,
+		Old: `		case len(others) > 0:
+			return not("no path has this serial number; at LUN %v, %s", e.luns(), strings.Join(others, ", "))`,
+		New: `		case len(others) > 0:
+			for _, d := range b.disks {
+				if e.hasLUN(d.lun) && d.holder.multipath() {
+					return d.holder.node(), nil
+				}
+			}
+			return not("no path has this serial number")`,
 		Systems: onHPE,
 	},
 	{
 		Name: "stale-paths-kept", Text: "paths that were another volume's are left on the node when their LUN is given to the volume (hpe-storage/csi-driver, CON-2446)",
-		File:    "driver/node/san/device.go",
-		Old:     `	case now == e.serial && d.wwn != e.serial:`,
-		New:     `	case false:`,
+		File: "driver/node/san/device.go",
+		Old: `	case now == e.serial && d.wwn != e.serial:
+		// Its LUN was given to the volume. The kernel, and whoever uses the device,
+		// take it for the one of before.
+		return fmt.Sprintf("it was %s and is %s now", d.wwn, now)
+	case now != e.serial && member:
+		return fmt.Sprintf("a path of the volume, but it is %s", now)
+	case now != d.wwn && d.wwn == e.serial:
+		return fmt.Sprintf("it was the volume and is %s now", now)
+	}
+	if m := d.holder; m.multipath() && now != "" && m.uuid != mapUUID(now) {`,
+		New: `	case now != e.serial && member:
+		return fmt.Sprintf("a path of the volume, but it is %s", now)
+	}
+	if m := d.holder; false {`,
 		Systems: onHPE,
 	},
 
 	// Wrong simulators, and a wrong control plane.
 	{
 		Name: "vcenter-double-attach", Text: "a vCenter that attaches a volume to a second VM",
-		File: "sim/vcenter/cns/attach.go",
-		Old: `SharedBus: s.VM.sharedBus(s.Slot)}
-	if old := c.against(a); old != nil {`,
-		New: `SharedBus: s.VM.sharedBus(s.Slot)}
-	if old := c.against(a); old != nil && old.VM == s.VM.ID {`,
+		File:    "sim/vcenter/cns/attach.go",
+		Old:     `		if a.VM == want.VM || a.share() == "" || a.share() != want.share() {`,
+		New:     `		if a.VM == want.VM {`,
 		Systems: onVSphere,
 	},
 	{

@@ -13,6 +13,7 @@ import (
 	"github.com/vmware/govmomi/cns"
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25"
 
 	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/kube/store"
@@ -173,6 +174,38 @@ func (l *Lab) PullVolume(ctx context.Context, volume, node string) error {
 		return l.noNode(node)
 	}
 	return l.backend.pullDisk(ctx, n, volume)
+}
+
+// AttachByHand asks the vCenter to attach a volume to a node's VM, as an
+// administrator does who has seen no VolumeAttachment.
+func (l *Lab) AttachByHand(ctx context.Context, volume, node string) error {
+	b, err := l.onVSphere("to attach a disk by hand")
+	if err != nil {
+		return err
+	}
+	s := b.siteOf(volume)
+	if s == nil {
+		return fmt.Errorf("no vCenter has volume %s", volume)
+	}
+	if l.node(node) == nil {
+		return l.noNode(node)
+	}
+	return b.asAdmin(ctx, s.VCenter, func(ctx context.Context, vc *vim25.Client) error {
+		vm, err := object.NewSearchIndex(vc).FindByUuid(ctx, nil, s.VCenter.VMUUID(node), true, nil)
+		if err != nil {
+			return err
+		}
+		c, err := cns.NewClient(ctx, vc)
+		if err != nil {
+			return err
+		}
+		task, err := c.AttachVolume(ctx, []cnstypes.CnsVolumeAttachDetachSpec{{VolumeId: cnstypes.CnsVolumeId{Id: volume}, Vm: vm.Reference()}})
+		if err != nil {
+			return err
+		}
+		_, err = resultOf(ctx, task)
+		return err
+	})
 }
 
 // RenumberLUN gives a volume's export to a node another LUN, one that is free.
