@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/csilab/csilab/sim/fault"
@@ -359,7 +360,17 @@ func unreachable(ctx context.Context, err error) error {
 // Unreachable is a request that got no answer.
 type Unreachable struct{ Err error }
 
-func (u *Unreachable) Error() string { return fmt.Sprintf("the array does not answer: %v", u.Err) }
+// Error does not tell the ways apart in which a connection to an array that is
+// gone breaks: which one a request meets is by chance, and the text ends in
+// events, which count what is equal.
+func (u *Unreachable) Error() string {
+	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(u.Err, broken) {
+			return "the array does not answer: the connection is refused or broken"
+		}
+	}
+	return fmt.Sprintf("the array does not answer: %v", u.Err)
+}
 
 // Unwrap gives what broke.
 func (u *Unreachable) Unwrap() error { return u.Err }
