@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // Network listens and dials. Unix addresses are paths as the node sees them.
@@ -175,14 +176,14 @@ func (m *Memory) DialContext(ctx context.Context, network, address string) (net.
 	l := m.listeners[address]
 	m.mu.Unlock()
 	if l == nil {
-		return nil, &net.OpError{Op: "dial", Net: network, Addr: memAddr{network, address}, Err: fmt.Errorf("connection refused")}
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: memAddr{network, address}, Err: syscall.ECONNREFUSED}
 	}
 	c, s := net.Pipe()
 	select {
 	case l.ch <- s:
 		return c, nil
 	case <-l.done:
-		return nil, &net.OpError{Op: "dial", Net: network, Addr: l.addr, Err: fmt.Errorf("connection refused")}
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: l.addr, Err: syscall.ECONNREFUSED}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
