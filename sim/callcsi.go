@@ -143,15 +143,7 @@ func (c Caller) CreateSnapshot(ctx context.Context, name, volumeID string) (id s
 // NodePublish asks a node's driver to publish a claim's volume at a path,
 // staged or not.
 func (c Caller) NodePublish(ctx context.Context, pvc, node, target string) error {
-	pv, err := c.l.csiVolume(pvc)
-	if err != nil {
-		return err
-	}
-	capability, err := sidecar.CapabilityOf(pv, true)
-	if err != nil {
-		return err
-	}
-	return c.node(node, func(x csi.NodeClient) error {
+	return c.volumeAt(pvc, node, func(x csi.NodeClient, pv *corev1.PersistentVolume, capability *csi.VolumeCapability) error {
 		_, err := x.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle, PublishContext: c.l.publishContext(pv, node),
 			StagingTargetPath: c.l.StagingPath(pvc), TargetPath: target, VolumeCapability: capability,
 			VolumeContext: pv.Spec.CSI.VolumeAttributes, Secrets: c.l.backend.secret()})
@@ -161,6 +153,16 @@ func (c Caller) NodePublish(ctx context.Context, pvc, node, target string) error
 
 // NodeStage asks a node's driver to stage a claim's filesystem at a path.
 func (c Caller) NodeStage(ctx context.Context, pvc, node, staging string) error {
+	return c.volumeAt(pvc, node, func(x csi.NodeClient, pv *corev1.PersistentVolume, capability *csi.VolumeCapability) error {
+		_, err := x.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle, PublishContext: c.l.publishContext(pv, node),
+			StagingTargetPath: staging, VolumeCapability: capability, VolumeContext: pv.Spec.CSI.VolumeAttributes, Secrets: c.l.backend.secret()})
+		return err
+	})
+}
+
+// volumeAt calls a node's driver about a claim's volume as its PersistentVolume
+// has it.
+func (c Caller) volumeAt(pvc, node string, do func(csi.NodeClient, *corev1.PersistentVolume, *csi.VolumeCapability) error) error {
 	pv, err := c.l.csiVolume(pvc)
 	if err != nil {
 		return err
@@ -169,11 +171,7 @@ func (c Caller) NodeStage(ctx context.Context, pvc, node, staging string) error 
 	if err != nil {
 		return err
 	}
-	return c.node(node, func(x csi.NodeClient) error {
-		_, err := x.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle, PublishContext: c.l.publishContext(pv, node),
-			StagingTargetPath: staging, VolumeCapability: capability, VolumeContext: pv.Spec.CSI.VolumeAttributes, Secrets: c.l.backend.secret()})
-		return err
-	})
+	return c.node(node, func(x csi.NodeClient) error { return do(x, pv, capability) })
 }
 
 // NodeUnpublish asks a node's driver to take a claim's volume off a path.
