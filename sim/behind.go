@@ -59,20 +59,12 @@ func (b *vsphere) loseVolume(ctx context.Context, id string) error {
 	return s.LoseDisk(id)
 }
 
-// loseVolume removes the copies first: an array keeps a volume that has some.
 func (b *hpe) loseVolume(_ context.Context, id string) error {
 	a, v, err := b.find(id)
 	if err != nil {
 		return err
 	}
-	for _, s := range append(a.Snapshots(), a.Volumes()...) {
-		if s.CopyOf == v.Name {
-			if err := a.DeleteVolume(s.Name); err != nil {
-				return err
-			}
-		}
-	}
-	return a.DeleteVolume(v.Name)
+	return a.DeleteWithCopies(v.Name)
 }
 
 // UnregisterVolume takes a volume off CNS's records; its disk stays, as an

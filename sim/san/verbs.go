@@ -198,6 +198,19 @@ func (a *Array) RenumberLUN(volume, host string, lun int) error {
 	})
 }
 
+// DeleteWithCopies removes a volume by hand, its copies first: an array keeps a
+// volume that has some. Errors: those of DeleteVolume.
+func (a *Array) DeleteWithCopies(name string) error {
+	for _, s := range append(a.Snapshots(), a.Volumes()...) {
+		if s.CopyOf == name {
+			if err := a.DeleteVolume(s.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return a.DeleteVolume(name)
+}
+
 // DeleteVolume removes a volume by hand, with its exports. Errors: those of
 // array.DeleteVolume.
 func (a *Array) DeleteVolume(name string) error {

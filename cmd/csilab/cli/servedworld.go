@@ -175,14 +175,7 @@ func (w *servedWorld) LoseVolume(_ context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range append(a.Snapshots(), a.Volumes()...) {
-		if s.CopyOf == v.Name {
-			if err := a.DeleteVolume(s.Name); err != nil {
-				return err
-			}
-		}
-	}
-	return a.DeleteVolume(v.Name)
+	return a.DeleteWithCopies(v.Name)
 }
 
 // ResolveSnapshot finds a snapshot of an array.
