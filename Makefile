@@ -46,8 +46,8 @@ conformance: ## 2 min: VMware's own CNS test, unchanged, against csilab serve
 soak-vcenter: ## 11 min: the long form of what is in make test for a minute (SOAK=2m for two)
 	CSILAB_SOAK=$(or $(SOAK),10m) $(GO) test -count=1 -v -run TestSoak -timeout 20m ./sim/vcenter/soak
 
-mutants: ## 90 min: deliberately wrong drivers and simulators, and who tells them (docs/mutants.md)
-	$(GO) run ./mutants
+mutants: ## 60 min: deliberately wrong drivers and simulators, and who tells them (docs/mutants.md)
+	$(GO) run ./mutants -page docs/mutants.md
 
 soak: ## 15 min: 20 seeds of two virtual hours
 	$(GO) run ./cmd/csilab soak --seeds 20 --duration 2h

@@ -12,7 +12,7 @@ import (
 
 // built is a mutant that was built.
 type built struct {
-	root, csilab, overlay string
+	root, csilab, sanity string
 }
 
 // mutate is the mutant's version of its file.
@@ -27,13 +27,14 @@ func (m Mutant) mutate(root string) (string, error) {
 	return strings.Replace(string(src), m.Old, m.New, 1), nil
 }
 
-// build builds csilab with the mutant's file in place of the right one.
+// build builds csilab and the test of csi-sanity with the mutant's file in place
+// of the right one: what it shares is compiled once, and the judges only run.
 func build(ctx context.Context, root, dir string, m Mutant) (b built, err error) {
 	text, err := m.mutate(root)
 	if err != nil {
 		return b, err
 	}
-	b = built{root: root, csilab: filepath.Join(dir, "csilab"), overlay: filepath.Join(dir, "overlay.json")}
+	b = built{root: root, csilab: filepath.Join(dir, "csilab"), sanity: filepath.Join(dir, "sanity.test")}
 	file := filepath.Join(dir, filepath.Base(m.File))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return b, err
@@ -42,13 +43,16 @@ func build(ctx context.Context, root, dir string, m Mutant) (b built, err error)
 	if err != nil {
 		return b, err
 	}
-	if err := os.WriteFile(b.overlay, overlay, 0o600); err != nil {
+	replace := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(replace, overlay, 0o600); err != nil {
 		return b, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-overlay", b.overlay, "-o", b.csilab, "./cmd/csilab")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return b, fmt.Errorf("build: %w\n%s", err, out)
+	for _, what := range [][]string{{"build", "-o", b.csilab, "./cmd/csilab"}, {"test", "-c", "-o", b.sanity, "./driver/sanity"}} {
+		cmd := exec.CommandContext(ctx, "go", append([]string{what[0], "-ldflags=-s -w", "-overlay", replace}, what[1:]...)...)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return b, fmt.Errorf("go %s: %w\n%s", strings.Join(what, " "), err, out)
+		}
 	}
 	return b, nil
 }

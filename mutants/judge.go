@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -17,16 +18,16 @@ type judge struct {
 	name, text string
 	// ask returns what told the mutant, or "". An error says that it could not
 	// be asked.
-	ask func(ctx context.Context, b built, system string) (why string, err error)
+	ask func(ctx context.Context, b built, m Mutant, system string) (why string, err error)
 	// once says that it looks at all systems at a time.
 	once bool
 }
 
 var judges = []judge{
-	{"sanity", "csi-sanity (`go test ./driver/sanity`)", sanity, true},
-	{"scenario", "all scenarios that are no sweep, in virtual time; the first that failed is named", scenario, false},
-	{"sweep", "csilab sweep over a sixteenth of the cells of all flows, until five have failed", sweep, false},
-	{"soak", "csilab soak, three seeds of two virtual hours", soak, false},
+	{"sanity", "csi-sanity on nodes in memory, all backends, until a spec has failed", sanity, true},
+	{"scenario", "all scenarios but sweeps and loads, in virtual time; the first by name that failed is named", scenario, false},
+	{"sweep", "an eighth of the cells of the flows that the mutant's code is part of, until one has failed", sweep, false},
+	{"soak", "three seeds of two virtual hours with 15 volumes on 3 nodes", soak, false},
 }
 
 func judgeNames() (names []string) {
@@ -63,10 +64,8 @@ func command(ctx context.Context, dir, name string, args ...string) (stdout []by
 
 var failedTest = regexp.MustCompile(`(?m)\[FAIL\] (.*?)\s*$|--- FAIL: (\S+)`)
 
-func sanity(ctx context.Context, b built, _ string) (string, error) {
-	out, status, err := command(ctx, b.root, "go", "test", "-count=1", "-overlay", b.overlay, "./driver/sanity")
-	// go test itself ends with 1 for tests that fail, and with 2 for what does
-	// not build.
+func sanity(ctx context.Context, b built, _ Mutant, _ string) (string, error) {
+	out, status, err := command(ctx, filepath.Join(b.root, "driver/sanity"), "env", "CSILAB_SANITY_NODES=memory", b.sanity, "-test.run", "^TestSanity$", "-ginkgo.fail-fast")
 	if err != nil || status == 0 {
 		return "", err
 	}
@@ -80,7 +79,7 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 func plain(s string) string { return escapes.ReplaceAllString(s, "") }
 
-func scenario(ctx context.Context, b built, system string) (string, error) {
+func scenario(ctx context.Context, b built, _ Mutant, system string) (string, error) {
 	out, status, err := command(ctx, b.root, b.csilab, "run", "--time", "bubble", "--timeout", "1h", "--backend", system, "--label", "!sweep && !load", "-o", "json")
 	if err != nil || status == 0 {
 		return "", err
@@ -108,19 +107,35 @@ func scenario(ctx context.Context, b built, system string) (string, error) {
 	return fmt.Sprintf("%s and %d more", first, n-1), nil
 }
 
-func sweep(ctx context.Context, b built, system string) (string, error) {
-	out, status, err := command(ctx, b.root, b.csilab, "sweep", "all", "--backend", system, "--shard", "1/16", "--stop-after", "5", "-o", "json")
+func sweep(ctx context.Context, b built, m Mutant, system string) (string, error) {
+	args := append(append([]string{"sweep"}, m.Flows...), "--backend", system, "--shard", "1/8", "--stop-after", "1", "-o", "json")
+	out, status, err := command(ctx, b.root, b.csilab, args...)
 	if err != nil || status == 0 {
 		return "", err
 	}
-	var report struct{ Failed int }
-	if err := json.Unmarshal(out, &report); err != nil || report.Failed == 0 {
-		return "a clean run failed", nil
+	var report struct {
+		Parts []struct {
+			Flow, Reason string
+			Cells        []struct{ ID, State string }
+		}
 	}
-	return fmt.Sprintf("%d cells", report.Failed), nil
+	if err := json.Unmarshal(out, &report); err != nil {
+		return "it hung or crashed", nil
+	}
+	for _, p := range report.Parts {
+		if p.Reason != "" {
+			return p.Flow + ", with nothing wrong", nil
+		}
+		for _, c := range p.Cells {
+			if c.State == "failed" {
+				return p.Flow + ": " + c.ID, nil
+			}
+		}
+	}
+	return "", nil
 }
 
-func soak(ctx context.Context, b built, system string) (string, error) {
+func soak(ctx context.Context, b built, _ Mutant, system string) (string, error) {
 	out, status, err := command(ctx, b.root, b.csilab, "soak", "--backend", system, "--seed", "3", "--seeds", "3", "--volumes", "15", "--nodes", "3", "--duration", "2h", "--shrink", "0", "-o", "json")
 	if err != nil || status == 0 {
 		return "", err

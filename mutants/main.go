@@ -68,10 +68,18 @@ func run(ctx context.Context, args []string, out, progress io.Writer) int {
 		start := time.Now()
 		r := row{Mutant: m}
 		r.caught, r.err = try(ctx, root, m, ask)
-		rows = append(rows, r)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return 130
+		}
+		rows = append(rows, r)
+		// After each, since all take an hour.
+		if *page != "" {
+			if err := os.WriteFile(*page, []byte(markdown(rows, ask)), 0o644); err != nil {
+				fmt.Fprintln(progress, err)
+				return 3
+			}
+		}
+		switch {
 		case r.err != nil:
 			escaped++
 			fmt.Fprintf(out, "? %s  %.0fs\n    %v\n", m.Name, time.Since(start).Seconds(), r.err)
@@ -91,12 +99,6 @@ func run(ctx context.Context, args []string, out, progress io.Writer) int {
 		return 0
 	}
 	fmt.Fprintf(out, "%d caught, %d not\n", len(rows)-escaped, escaped)
-	if *page != "" {
-		if err := os.WriteFile(*page, []byte(markdown(rows, ask)), 0o644); err != nil {
-			fmt.Fprintln(progress, err)
-			return 3
-		}
-	}
 	if escaped > 0 || len(rows) == 0 {
 		return 1
 	}
@@ -118,7 +120,7 @@ func try(ctx context.Context, root string, m Mutant, ask []judge) (map[string]st
 	caught := map[string]string{}
 	for _, j := range ask {
 		for _, system := range m.Systems {
-			why, err := j.ask(ctx, b, system)
+			why, err := j.ask(ctx, b, m, system)
 			if err != nil {
 				return nil, fmt.Errorf("%s on %s: %w", j.name, system, err)
 			}
@@ -151,7 +153,7 @@ func projectRoot() (string, error) {
 // markdown is the page with the table.
 func markdown(rows []row, ask []judge) string {
 	var b strings.Builder
-	b.WriteString("# Mutants\n\nMade by `make mutants`: drivers and simulators with one deliberate mistake each, and who tells them from the right ones. \"✓\" says that the judge failed, as it must.\n\n| mutant | mistake |")
+	b.WriteString("# Mutants\n\nMade by `make mutants`: drivers and simulators with one deliberate mistake each, and which judge tells them from the right ones. They are built through overlays from `mutants/mutants.go`: nothing of them is in the product, and a test holds that each still fits the code. Each must be told by one judge at least. An empty field: that judge passed the mutant.\n\n| mutant | mistake |")
 	for _, j := range ask {
 		fmt.Fprintf(&b, " %s |", j.name)
 	}
@@ -159,17 +161,18 @@ func markdown(rows []row, ask []judge) string {
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %s |", r.Name, r.Text)
 		for _, j := range ask {
-			why := r.caught[j.name]
-			if why != "" {
-				why = "✓ " + strings.ReplaceAll(why, "|", "\\|")
+			why := strings.ReplaceAll(r.caught[j.name], "|", "\\|")
+			if r.err != nil {
+				why = "not asked"
 			}
 			fmt.Fprintf(&b, " %s |", why)
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("\n")
+	b.WriteString("\nThe judges, each on the systems that the mutant shows on (vSphere, HPE over iSCSI) until one tells it:\n\n")
 	for _, j := range ask {
 		fmt.Fprintf(&b, "- **%s**: %s\n", j.name, j.text)
 	}
+	b.WriteString("\n`go run ./mutants -focus NAME -judges sweep,soak` asks some of them about some mutants. Each scenario has a mutation of its own besides, see [scenarios.md](scenarios.md): `go test ./scenarios -run TestMutants`, those of public incidents alone with `make mutants-incidents`.\n")
 	return b.String()
 }

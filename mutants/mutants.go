@@ -13,6 +13,8 @@ type Mutant struct {
 	File, Old, New string
 	// Systems are those that it shows on, e.g. "vsphere", "hpe-iscsi".
 	Systems []string
+	// Flows are those that the code is part of: what a sweep takes.
+	Flows []string
 }
 
 var (
@@ -32,7 +34,7 @@ var Mutants = []Mutant{
 		New: `		return s.backend.Detach(ctx, r.GetVolumeId(), r.GetNodeId())
 	})
 	if err != nil && r.GetVolumeId() == "" {`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"detach", "move"},
 	},
 	{
 		Name: "detach-lookup-error-is-gone", Text: "a look-up of the VM that fails counts as a VM that is gone (kubernetes-sigs/vsphere-csi-driver#1038)",
@@ -49,7 +51,7 @@ var Mutants = []Mutant{
 			}
 			if vm == nil {
 				return true, b.gone(ctx, volume, node)`,
-		Systems: onVSphere,
+		Systems: onVSphere, Flows: []string{"detach"},
 	},
 	{
 		Name: "task-id-lost", Text: "a caller that gives up takes the record of the running task with it (kubernetes-sigs/vsphere-csi-driver#4258)",
@@ -63,7 +65,7 @@ var Mutants = []Mutant{
 		return nil, err
 	}
 	if derr`,
-		Systems: onVSphere,
+		Systems: onVSphere, Flows: []string{"provision", "attach"},
 	},
 	{
 		Name: "settle-forgotten", Text: "what an earlier attempt left running is not waited for: each attempt starts its own task",
@@ -76,7 +78,7 @@ var Mutants = []Mutant{
 		return nil, nil
 	}
 	if host`,
-		Systems: onVSphere,
+		Systems: onVSphere, Flows: []string{"provision", "attach"},
 	},
 	{
 		Name: "session-never-renewed", Text: "a session that the vCenter has ended is used on",
@@ -85,35 +87,35 @@ var Mutants = []Mutant{
 		return true`,
 		New: `	case *types.NotAuthenticated:
 		return false`,
-		Systems: onVSphere,
+		Systems: onVSphere, Flows: []string{"provision", "attach"},
 	},
 	{
 		Name: "mkfs-on-unreadable-device", Text: "a device of which blkid knows nothing is formatted without a look at it (kubernetes#142243, hetznercloud/csi-driver#1346)",
 		File:    "driver/node/filesystem.go",
 		Old:     `		return "", s.blank(device)`,
 		New:     `		return "", nil`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"stage"},
 	},
 	{
 		Name: "fsck-skipped", Text: "a filesystem with errors is mounted as it is (hpe-storage/csi-driver#416)",
 		File:    "driver/node/filesystem.go",
 		Old:     `	_, err := s.run("fsck", "-a", device)`,
 		New:     `	_, err := []byte(nil), error(nil)`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"stage"},
 	},
 	{
 		Name: "filesystem-not-grown", Text: "the filesystem stays as small as it was when its device grows",
 		File:    "driver/node/filesystem.go",
 		Old:     "	case \"ext3\", \"ext4\":\n		_, err := s.run(\"resize2fs\", device)\n		return err\n	case \"xfs\":\n		_, err := s.run(\"xfs_growfs\", \"-d\", mounted)\n		return err",
 		New:     "	case \"ext3\", \"ext4\", \"xfs\":\n		return nil",
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"expand"},
 	},
 	{
 		Name: "no-node-expansion", Text: "ControllerExpandVolume says that the node has nothing to do",
 		File:    "driver/controller/volume.go",
 		Old:     `NodeExpansionRequired: true}`,
 		New:     `NodeExpansionRequired: false}`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"expand"},
 	},
 	{
 		Name: "dead-staging-mount-kept", Text: "what is mounted at the staging path counts as staged though its device is gone (kubernetes#121937)",
@@ -125,7 +127,7 @@ var Mutants = []Mutant{
 	}
 	if dead := s.alive(p, top.Device); dead != nil {
 		s.log.Warn("staging path`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"stage", "publish"},
 	},
 	{
 		Name: "other-volume-staged-is-ok", Text: "any device at the staging path counts as the volume",
@@ -134,7 +136,7 @@ var Mutants = []Mutant{
 		return false, status.Errorf(codes.AlreadyExists, "%s has %s mounted`,
 		New: `	if false {
 		return false, status.Errorf(codes.AlreadyExists, "%s has %s mounted`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"stage"},
 	},
 	{
 		Name: "unstage-without-unmount", Text: "NodeUnstageVolume answers OK and leaves the mount",
@@ -144,14 +146,14 @@ var Mutants = []Mutant{
 	}
 	if err := s.cfg.Backend.Release(ctx, volume, device); err != nil {`,
 		New:     `	if err := error(nil); err != nil {`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"detach"},
 	},
 	{
 		Name: "device-not-released", Text: "NodeUnstageVolume leaves the paths and the map of the device on the node (hpe-storage/csi-driver, CON-2445)",
 		File:    "driver/node/stage.go",
 		Old:     `	if err := s.cfg.Backend.Release(ctx, volume, device); err != nil {`,
 		New:     `	if err := error(nil); err != nil {`,
-		Systems: onHPE,
+		Systems: onHPE, Flows: []string{"detach"},
 	},
 	{
 		Name: "failed-stage-leaves-mount", Text: "a NodeStageVolume that fails after its mount leaves it (GoogleCloudPlatform/gcs-fuse-csi-driver#1576)",
@@ -160,7 +162,7 @@ var Mutants = []Mutant{
 	return errors.Join(err, uerr)`,
 		New: `	_ = p
 	return err`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"stage"},
 	},
 	{
 		Name: "plain-directory-published", Text: "NodePublishVolume binds the staging path whether the volume is staged there or not (kubernetes#86360)",
@@ -186,14 +188,14 @@ var Mutants = []Mutant{
 	b := binding{source: device, target: target, staging: staging}
 	if !a.block {
 		b.source = staging`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"publish"},
 	},
 	{
 		Name: "read-only-filesystem-published", Text: "a filesystem that went read-only is published writable (longhorn/longhorn#7843)",
 		File:    "driver/node/publish.go",
 		Old:     `	if isReadOnly(top) && !a.readOnly && !readOnly {`,
 		New:     `	if false {`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"publish"},
 	},
 	{
 		Name: "read-only-forgotten", Text: "readonly of NodePublishVolume is ignored",
@@ -202,7 +204,7 @@ var Mutants = []Mutant{
 		o = append(o, "ro")`,
 		New: `	if false {
 		o = append(o, "ro")`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"publish"},
 	},
 	{
 		Name: "unpublish-errors-ignored", Text: "an unpublish that the storage provider refused counts as done (hpe-storage/csi-driver#518)",
@@ -213,14 +215,14 @@ var Mutants = []Mutant{
 		New: `		if err := s.Unpublish(ctx, volume, uuid); err != nil {
 			return nil
 		}`,
-		Systems: onHPE,
+		Systems: onHPE, Flows: []string{"detach"},
 	},
 	{
 		Name: "unexported-lun-taken", Text: "a publication without a LUN (-1) is passed on to the node (hpe-storage/csi-driver, CON-4496)",
 		File:    "driver/hpe/publish.go",
 		Old:     `	case l.Number < 0 || l.Number > 16383:`,
 		New:     `	case l.Number < -1 || l.Number > 16383:`,
-		Systems: onHPE,
+		Systems: onHPE, Flows: []string{"attach", "stage"},
 	},
 	{
 		Name: "snapshot-of-restore-deleted", Text: "the snapshot that a volume was restored from is deleted as if it were the driver's own (hpe-storage/csi-driver, CON-2166)",
@@ -231,7 +233,7 @@ var Mutants = []Mutant{
 		New: `	if r.Snapshot != "" {
 		_ = s.DeleteSnapshot(ctx, r.Snapshot)
 	}`,
-		Systems: onHPE,
+		Systems: onHPE, Flows: []string{"restore", "delete"},
 	},
 	{
 		Name: "copy-not-waited-for", Text: "a volume counts as made while its content is still being copied",
@@ -242,7 +244,7 @@ var Mutants = []Mutant{
 		New: `	switch state := v.Background(); {
 	case state != "?":
 		return nil`,
-		Systems: onHPE,
+		Systems: onHPE, Flows: []string{"clone"},
 	},
 	{
 		Name: "lun-trusted-over-serial", Text: "where no path has the volume's serial number, what is at its LUN is taken (hpe-storage/csi-driver, CON-2445)",
@@ -256,7 +258,7 @@ var Mutants = []Mutant{
 				}
 			}
 			return not("no path has this serial number")`,
-		Systems: onHPE,
+		Systems: onHPE, Flows: []string{"stage"},
 	},
 	{
 		Name: "stale-paths-kept", Text: "paths that were another volume's are left on the node when their LUN is given to the volume (hpe-storage/csi-driver, CON-2446)",
@@ -275,7 +277,7 @@ var Mutants = []Mutant{
 		return fmt.Sprintf("a path of the volume, but it is %s", now)
 	}
 	if m := d.holder; false {`,
-		Systems: onHPE,
+		Systems: onHPE, Flows: []string{"stage", "move"},
 	},
 
 	// Wrong simulators, and a wrong control plane.
@@ -284,7 +286,7 @@ var Mutants = []Mutant{
 		File:    "sim/vcenter/cns/attach.go",
 		Old:     `		if a.VM == want.VM || a.share() == "" || a.share() != want.share() {`,
 		New:     `		if a.VM == want.VM {`,
-		Systems: onVSphere,
+		Systems: onVSphere, Flows: []string{"move", "failover"},
 	},
 	{
 		Name: "array-keeps-exports", Text: "an array that answers OK to the removal of an export and keeps it",
@@ -294,7 +296,7 @@ var Mutants = []Mutant{
 	return o, nil`,
 		New: `	a.log(now, Removed, "vlun", o.Volume)
 	return o, nil`,
-		Systems: onHPE,
+		Systems: onHPE, Flows: []string{"detach"},
 	},
 	{
 		Name: "snapshot-is-live", Text: "a snapshot that goes on changing with its volume",
@@ -303,7 +305,7 @@ var Mutants = []Mutant{
 	im.gens[snap]`,
 		New: `	im.snaps[snap] = im.data
 	im.gens[snap]`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"snapshot", "restore"},
 	},
 	{
 		Name: "detached-while-mounted", Text: "an attach/detach controller that does not look whether the node still has the volume mounted",
@@ -312,7 +314,7 @@ var Mutants = []Mutant{
 }`,
 		New: `	return false
 }`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"detach", "failover"},
 	},
 	{
 		Name: "unstage-skipped", Text: "a kubelet that does not unstage",
@@ -320,13 +322,13 @@ var Mutants = []Mutant{
 		Old: `		_, err := n.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: id, StagingTargetPath: staging})
 		return err`,
 		New:     `		return nil`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"detach"},
 	},
 	{
 		Name: "new-name-for-each-attempt", Text: "a provisioner that gives each attempt a name of its own",
 		File:    "sim/kube/provisioner/request.go",
 		Old:     `		Name:          "pvc-" + string(pvc.UID),`,
 		New:     `		Name:          fmt.Sprintf("pvc-%.20s-%p", pvc.UID, new(int)),`,
-		Systems: onBoth,
+		Systems: onBoth, Flows: []string{"provision"},
 	},
 }

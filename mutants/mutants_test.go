@@ -2,8 +2,11 @@ package main
 
 import (
 	"go/format"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csilab/csilab/scenarios/flow"
 )
 
 // Each mutant still fits the code that it is made of, and is Go.
@@ -24,6 +27,14 @@ func TestMutantsFit(t *testing.T) {
 		}
 		if names[m.Name] || m.Text == "" || len(m.Systems) == 0 {
 			t.Errorf("mutant %q: its name must be unique, its text and systems given", m.Name)
+		}
+		if len(m.Flows) == 0 {
+			t.Errorf("mutant %s: its flows must be given", m.Name)
+		}
+		for _, f := range m.Flows {
+			if !slices.ContainsFunc(flow.All(), func(x flow.Flow) bool { return x.Name == f }) {
+				t.Errorf("mutant %s: there is no flow %s", m.Name, f)
+			}
 		}
 		names[m.Name] = true
 	}
