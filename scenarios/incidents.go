@@ -54,6 +54,20 @@ func (s Scenario) kinds() (out []string) {
 	return out
 }
 
+// noScenario are the incidents of the catalogue, or sides of them, that have no
+// scenario, and why.
+var noScenario = []struct{ id, what, why string }{
+	{"H19", "a task that the array has forgotten", "the provider asks no task of the array's: it looks at the volume itself, which is what is right after a task is gone"},
+	{"H31", "sessions are logged out before the host entry goes", "sessions to an array's ports are all volumes' of the node, and no call tells the node that the controller ends the last export; unverified: what the vendor's node does"},
+	{"H34", "the device of an encrypted volume is opened twice", "the driver does not encrypt on the node"},
+	{"K16", "a stale registration socket at boot", "`go test ./kubeletsim -run TestStaleSocket`: the new socket is dialled once the back-off of the old one, which belongs to the path, is over"},
+	{"K19", "the removal of the old registration socket is told after the new one was made", "the watcher tells what happened in its order, as inotify does; `go test ./kubeletsim -run TestSocketRemovedAndMadeAgain` and `driver-registered-again` have the order as it is"},
+	{"K55", "the kubelet of the second node is restarted after the first has told the new size", "the real one takes the claim's size for its device's and grows it with the next stage, and so does the simulated one"},
+	{"V35", "a full sync sends two pods for one block volume", "the driver has no syncer: it writes no pods and claims into CNS"},
+	{"V36", "a full sync unregisters volumes whose PersistentVolumes are missing", "the driver has no syncer; `old-backup-restored` shows that volumes without a PersistentVolume stay"},
+	{"V37", "several PersistentVolumes of one volume lose their metadata", "the driver has no syncer; the simulated CNS keeps metadata of each cluster and entity"},
+}
+
 // IncidentsMarkdown is docs/incidents.md: the track record.
 func IncidentsMarkdown() string {
 	type row struct{ id, where, scenario, kinds, command string }
@@ -78,6 +92,10 @@ Each row is a bug that somebody met and told of in public, and the scenario that
 	fmt.Fprintf(&b, "%d incidents.\n\n| id | public issue | kind | scenario | the one command |\n|---|---|---|---|---|\n", len(ids))
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | `%s` |\n", r.id, r.where, r.kinds, r.scenario, r.command)
+	}
+	b.WriteString("\nThese, or a side of them, have no scenario:\n\n| id | what | why |\n|---|---|---|\n")
+	for _, n := range noScenario {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", n.id, n.what, n.why)
 	}
 	return b.String()
 }
