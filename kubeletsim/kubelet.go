@@ -1,10 +1,12 @@
 package kubeletsim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -408,17 +410,20 @@ func (k *Kubelet) event(about store.Object, kind, reason, msg string) {
 
 func (k *Kubelet) eventLoop(ctx context.Context) {
 	for {
-		k.mu.Lock()
-		q := k.events
-		k.events = nil
-		k.mu.Unlock()
-		for _, e := range q {
-			k.cfg.Client.Event(ctx, e.about, e.kind, e.reason, "%s", e.msg)
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.eventKick:
+		}
+		k.await(ctx, "events")
+		k.mu.Lock()
+		q := k.events
+		k.events = nil
+		k.mu.Unlock()
+		// What one moment brings about several pods comes in any order.
+		slices.SortStableFunc(q, func(a, b eventRecord) int { return cmp.Compare(store.Key(a.about), store.Key(b.about)) })
+		for _, e := range q {
+			k.cfg.Client.Event(ctx, e.about, e.kind, e.reason, "%s", e.msg)
 		}
 	}
 }

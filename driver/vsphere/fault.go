@@ -11,6 +11,7 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/csilab/csilab/driver/broken"
 	"github.com/csilab/csilab/driver/controller"
 )
 
@@ -35,7 +36,12 @@ func (f *fault) Error() string {
 // lost is a call without an answer: what it asked for may have been done.
 type lost struct{ err error }
 
-func (l *lost) Error() string { return "no answer: " + l.err.Error() }
+func (l *lost) Error() string {
+	if broken.Connection(l.err) {
+		return "no answer: " + broken.Text
+	}
+	return "no answer: " + l.err.Error()
+}
 func (l *lost) Unwrap() error { return l.err }
 
 // wire turns an error of govmomi's clients into a *fault, an error of the

@@ -168,7 +168,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{vars: vars, query: readQuery(r.URL.RawQuery), body: body, arrayIP: r.Header.Get("x-array-ip")}
 	var res reply
 	var how *fault.Body
-	err = s.cfg.In.Do(r.Context(), s.describe(r, to, c), func(ctx context.Context) error {
+	err = s.cfg.In.Do(fault.About(r.Context(), r.Host), s.describe(r, to, c), func(ctx context.Context) error {
 		if lost != nil {
 			return lost
 		}

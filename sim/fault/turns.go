@@ -40,7 +40,8 @@ func NewTurns(seed uint64, quiet func()) *Turns {
 type aboutKey struct{}
 
 // About tells apart calls that look alike at a hop, e.g. those of two workers of
-// one controller: the subject is part of what orders them.
+// one controller, or of one client to two servers: the subject is part of what
+// orders them.
 func About(ctx context.Context, subject string) context.Context {
 	return context.WithValue(ctx, aboutKey{}, subject)
 }

@@ -279,7 +279,7 @@ func (v *VCenter) serveSOAP(w http.ResponseWriter, hr *http.Request, reg *simula
 			call.Cause = fault.CauseIn(hr.Header)
 		}
 		delivered := false
-		err = v.in.Do(hr.Context(), call, func(ctx context.Context) error {
+		err = v.in.Do(fault.About(hr.Context(), hr.Host), call, func(ctx context.Context) error {
 			d := *r
 			if delivered { // methods keep parts of what they are given
 				if d.method, err = v.read(reg, body); err != nil {

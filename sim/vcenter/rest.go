@@ -34,7 +34,7 @@ func (a *restAPI) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	var rec recorder
 	var how *fault.Body
-	err = a.v.in.Do(r.Context(), call, func(ctxt context.Context) error {
+	err = a.v.in.Do(fault.About(r.Context(), r.Host), call, func(ctxt context.Context) error {
 		var got recorder
 		if !fault.Discarded(ctxt) {
 			defer func() { rec = got }()

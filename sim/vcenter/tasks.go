@@ -69,7 +69,7 @@ func (v *VCenter) onTask(ctx context.Context, c task.Call, commit func(context.C
 	}
 	var done bool
 	var cerr error
-	err := v.in.Do(ctx, call, func(ctx context.Context) error {
+	err := v.in.Do(fault.About(ctx, v.url.Host), call, func(ctx context.Context) error {
 		done = true
 		cerr = commit(ctx)
 		return cerr

@@ -163,7 +163,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var res reply
 	var how *fault.Body
 	var failed error
-	err = s.cfg.In.Do(r.Context(), fc, func(ctx context.Context) error {
+	err = s.cfg.In.Do(fault.About(r.Context(), r.Host), fc, func(ctx context.Context) error {
 		if lost != nil && to.serve == nil {
 			// A resource that isn't there is told to those who are logged in only.
 			failed = s.locked(func(now time.Time) error {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/csilab/csilab/driver/broken"
 )
 
 // Error is a call that failed.
@@ -42,7 +44,11 @@ func (e *Error) Error() string {
 	if e.Message != "" {
 		b.WriteString(": " + e.Message)
 	}
-	if e.Err != nil {
+	switch {
+	case e.Err == nil:
+	case broken.Connection(e.Err) && !unsent(e.Err):
+		b.WriteString(": " + broken.Text)
+	default:
 		b.WriteString(": " + e.Err.Error())
 	}
 	return b.String()

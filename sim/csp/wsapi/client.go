@@ -18,9 +18,9 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/csilab/csilab/driver/broken"
 	"github.com/csilab/csilab/sim/fault"
 )
 
@@ -364,20 +364,11 @@ type Unreachable struct{ Err error }
 // gone breaks: which one a request meets is by chance, and the text ends in
 // events, which count what is equal.
 func (u *Unreachable) Error() string {
-	// net/http does not export its error for a connection that the server closed
-	// just before it was used.
-	if strings.Contains(u.Err.Error(), "http: server closed idle connection") {
-		return lost
-	}
-	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE} {
-		if errors.Is(u.Err, broken) {
-			return lost
-		}
+	if broken.Connection(u.Err) {
+		return "the array does not answer: " + broken.Text
 	}
 	return fmt.Sprintf("the array does not answer: %v", u.Err)
 }
-
-const lost = "the array does not answer: the connection is refused or broken"
 
 // Unwrap gives what broke.
 func (u *Unreachable) Unwrap() error { return u.Err }

@@ -133,9 +133,7 @@ func (l *loop) feed(ctx context.Context, events <-chan store.Event) {
 				return
 			}
 			keys := l.Keys(e)
-			for _, k := range keys {
-				l.queue.Add(k)
-			}
+			l.add(keys)
 			if l.Resync > 0 {
 				id := e.Kind + "|" + store.Key(e.Object)
 				known[id] = keys
@@ -144,11 +142,23 @@ func (l *loop) feed(ctx context.Context, events <-chan store.Event) {
 				}
 			}
 		case <-tick:
+			var all []string
 			for _, id := range slices.Sorted(maps.Keys(known)) {
-				for _, k := range known[id] {
-					l.queue.Add(k)
-				}
+				all = append(all, known[id]...)
 			}
+			l.add(all)
+		}
+	}
+}
+
+// add queues keys, each once: a worker may begin with the first of two before the
+// second is there, and it would be reconciled twice, or not, by chance.
+func (l *loop) add(keys []string) {
+	added := make(map[string]bool, len(keys))
+	for _, k := range keys {
+		if !added[k] {
+			added[k] = true
+			l.queue.Add(k)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,5 +168,30 @@ func TestFatalAndFence(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	if err := controller.Run(context.Background(), controller.Config{Name: "x"}); err == nil {
 		t.Error("no error")
+	}
+}
+
+// A key that an event names twice is reconciled once, whenever a worker begins.
+func TestKeyNamedTwice(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			s := store.New(1, nil)
+			c := s.Client("test")
+			if err := c.Create(context.Background(), node("a")); err != nil {
+				t.Fatal(err)
+			}
+			calls := 0
+			stop := start(t, controller.Config{Name: "x", Client: c, Kinds: []string{"Node"},
+				Keys: func(store.Event) []string { return []string{"k", "k", "k"} },
+				Reconcile: func(context.Context, string) (time.Duration, error) {
+					calls++
+					runtime.Gosched()
+					return 0, nil
+				}})
+			synctest.Wait()
+			if err := stop(); err != nil || calls != 1 {
+				t.Fatalf("%d calls, %v", calls, err)
+			}
+		})
 	}
 }
