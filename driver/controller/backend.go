@@ -75,6 +75,10 @@ type Abilities struct {
 	ReadOnly bool
 	// SharedBlock: a raw block volume may be for several nodes at once.
 	SharedBlock bool
+	// SharedFiles: a volume may be a share of files, which several nodes mount at
+	// once. Which volumes are is the backend's to say: it refuses Access.SharedMount
+	// for others, with Invalid.
+	SharedFiles bool
 	// Nodes: the nodes that hold a volume are known (GET_VOLUME,
 	// LIST_VOLUMES_PUBLISHED_NODES).
 	Nodes bool
@@ -97,6 +101,8 @@ type Access struct {
 	FSType string
 	// Shared: for several nodes at once.
 	Shared bool
+	// SharedMount: mounted on several nodes at once.
+	SharedMount bool
 	// ReadOnly: every mode only reads.
 	ReadOnly bool
 }
@@ -136,6 +142,21 @@ type Volume struct {
 	Segments []map[string]string
 	// Nodes are the ids of the nodes that hold it.
 	Nodes []string
+	// Files: it is a share of files, that several nodes may mount, and no block
+	// device.
+	Files bool
+}
+
+// Check says why a volume can't be used in a way, or nil. What is the same for
+// all volumes of a backend is not looked at.
+func (v Volume) Check(a Access) error {
+	switch {
+	case v.Files && a.Block:
+		return Errorf(Invalid, "access_type block: the volume is a share of files, mount is allowed")
+	case !v.Files && a.SharedMount:
+		return Errorf(Invalid, "access_mode MULTI_NODE_*: not supported for a volume with a file system, which is for one node at a time: SINGLE_NODE_* is allowed, and any mode for a block volume or a share of files")
+	}
+	return nil
 }
 
 // Attach asks for a volume at a node.

@@ -56,6 +56,7 @@ func (s *server) accessOf(caps []*csi.VolumeCapability) (Access, error) {
 		}
 		all.Block, all.Mount = all.Block || one.Block, all.Mount || one.Mount
 		all.Shared, all.ReadOnly = all.Shared || one.Shared, all.ReadOnly && one.ReadOnly
+		all.SharedMount = all.SharedMount || one.SharedMount
 	}
 	return all, nil
 }
@@ -63,7 +64,8 @@ func (s *server) accessOf(caps []*csi.VolumeCapability) (Access, error) {
 // access reads one capability. A volume with a file system is for one node:
 // reading it on a second while the first writes would read rubbish. A raw block
 // volume may be for several where the backend can do that, since who uses it so
-// (a virtual machine that moves, a cluster file system) takes care.
+// (a virtual machine that moves, a cluster file system) takes care. So does the
+// server of a share of files.
 func (s *server) access(c *csi.VolumeCapability, field string) (a Access, err error) {
 	if c == nil {
 		return a, required(field)
@@ -93,7 +95,9 @@ func (s *server) access(c *csi.VolumeCapability, field string) (a Access, err er
 		csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
 		a.Shared = true
 		a.ReadOnly = mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+		a.SharedMount = a.Mount
 		switch {
+		case a.Mount && s.can.SharedFiles:
 		case !s.can.SharedBlock:
 			return a, Errorf(Invalid, "%s.access_mode %s: not supported, a volume is for one node at a time: SINGLE_NODE_* is allowed", field, mode)
 		case !a.Block:

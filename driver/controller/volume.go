@@ -223,7 +223,11 @@ func (s *server) ValidateVolumeCapabilities(ctx context.Context, r *csi.Validate
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	if _, err := s.accessOf(r.GetVolumeCapabilities()); err != nil {
+	access, err := s.accessOf(r.GetVolumeCapabilities())
+	if err == nil {
+		err = v.Check(access)
+	}
+	if err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
 	}
 	if len(r.GetMutableParameters()) > 0 && !s.can.Modify {

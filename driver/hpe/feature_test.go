@@ -45,7 +45,7 @@ func TestParameters(t *testing.T) {
 		"options":              {map[string]string{"fsCreateOptions": "-E; reboot"}, "fsCreateOptions"},
 		"repair":               {map[string]string{"fsRepair": "yes"}, "fsRepair"},
 		"type":                 {map[string]string{"fsType": "ntfs"}, "fsType"},
-		"protocol":             {map[string]string{"accessProtocol": "nfs"}, "accessProtocol"},
+		"protocol":             {map[string]string{"accessProtocol": "smb"}, "accessProtocol"},
 		"host sees":            {map[string]string{"hostSeesVLUN": "1"}, "hostSeesVLUN"},
 		"encryption":           {map[string]string{"hostEncryption": "true"}, "hostEncryption"},
 		"no encryption":        {map[string]string{"hostEncryption": "false"}, ""},

@@ -58,6 +58,9 @@ func (b *Backend) CreateGroupSnapshot(ctx context.Context, r controller.CreateGr
 		if err := settled(v); err != nil {
 			return none, err
 		}
+		if err := notFiles(v, "source_volume_ids"); err != nil {
+			return none, err
+		}
 		sizes[v.ID] = v.Size
 		vs = append(vs, v)
 		if i == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/csilab/csilab/driver/controller"
 	"github.com/csilab/csilab/driver/hpe/csp"
@@ -11,12 +12,28 @@ import (
 )
 
 // A volume's record has a parameter per host uuid that may have it: how it was
-// published there.
+// published there, and of a share of files, after a blank, for which clients.
 const (
 	opPublish = "publish-volume"
 	readWrite = "rw"
 	readOnly_ = "ro"
 )
+
+// noteOf is what a record says of one node.
+func noteOf(ro bool, clients string) string {
+	mode := readWrite
+	if ro {
+		mode = readOnly_
+	}
+	if clients == "" {
+		return mode
+	}
+	return mode + " " + clients
+}
+
+// modeOf and clientsOf read a note.
+func modeOf(note string) string             { mode, _, _ := strings.Cut(note, " "); return mode }
+func clientsOf(note string) (list []string) { _, c, _ := strings.Cut(note, " "); return names(c) }
 
 func nodesKey(volume string) string { return "nodes-of-volume " + volume }
 
@@ -38,19 +55,19 @@ func (b *Backend) nodesOf(ctx context.Context, volume string) (record.Record, er
 // remember notes that a node is about to have a volume, unless another has it,
 // or this one in another way. undo takes the note back when a failure is sure
 // not to have done it, and there was none before.
-func (b *Backend) remember(ctx context.Context, r controller.Attach, uuid string, ro bool) (undo func(error), err error) {
+func (b *Backend) remember(ctx context.Context, r controller.Attach, uuid, note string) (undo func(error), err error) {
 	none := func(error) {}
 	rec, err := b.nodesOf(ctx, r.Volume)
 	if err != nil {
 		return none, err
 	}
-	mode := readWrite
-	if ro {
-		mode = readOnly_
-	}
 	if has, ok := rec.Params[uuid]; ok {
-		if has != mode {
-			return none, controller.Errorf(controller.AlreadyExists, "volume %s is published for node %s as %s, asked for is %s", r.Volume, uuid, has, mode)
+		if modeOf(has) != modeOf(note) {
+			return none, controller.Errorf(controller.AlreadyExists, "volume %s is published for node %s as %s, asked for is %s", r.Volume, uuid, modeOf(has), modeOf(note))
+		}
+		if has != note { // the node's addresses, say
+			rec.Params[uuid] = note
+			return none, b.put(ctx, rec, r.Volume)
 		}
 		return none, nil
 	}
@@ -64,7 +81,7 @@ func (b *Backend) remember(ctx context.Context, r controller.Attach, uuid string
 	if rec.Params == nil {
 		rec.Params = map[string]string{}
 	}
-	rec.Params[uuid] = mode
+	rec.Params[uuid] = note
 	if err := b.put(ctx, rec, r.Volume); err != nil {
 		return none, err
 	}

@@ -134,7 +134,7 @@ func (b *Backend) Probe(context.Context) error { return nil }
 // Abilities implements controller.Backend. A provider tells neither the nodes
 // of a volume nor free space.
 func (b *Backend) Abilities() controller.Abilities {
-	return controller.Abilities{Clones: true, ReadOnly: true, SharedBlock: true, SnapshotParameters: true, Modify: true}
+	return controller.Abilities{Clones: true, ReadOnly: true, SharedBlock: true, SharedFiles: true, SnapshotParameters: true, Modify: true}
 }
 
 // Nodes implements controller.Backend; it isn't called, see Abilities.

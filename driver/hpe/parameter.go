@@ -47,9 +47,10 @@ const (
 	iscsi   = "iscsi"
 	fc      = "fc"
 	nvmeTCP = "nvmetcp"
+	nfs     = "nfs" // a share of files
 )
 
-var protocols = []string{iscsi, fc, nvmeTCP}
+var protocols = []string{iscsi, fc, nvmeTCP, nfs}
 
 var (
 	ownerForm   = regexp.MustCompile(`^[0-9]{1,10}:[0-9]{1,10}$`)
@@ -100,6 +101,9 @@ func checkParameters(p map[string]string, access controller.Access) error {
 	}
 	if p["remoteCopyGroup"] != "" && p["replicationDevices"] == "" {
 		return controller.Errorf(controller.Invalid, "parameters: remoteCopyGroup needs replicationDevices")
+	}
+	if err := checkFiles(p, access); err != nil {
+		return err
 	}
 	if access.Block {
 		for _, k := range []string{paramFSOwner, paramFSMode, paramFSOptions} {
@@ -233,7 +237,7 @@ func configOf(p map[string]string, shared bool) map[string]any {
 // the provider says of the volume.
 func contextOf(p map[string]string, access controller.Access, config map[string]any) map[string]string {
 	out := maps.Clone(p)
-	if access.Mount {
+	if access.Mount && p[paramAccessProtocol] != nfs {
 		fs := access.FSType
 		if fs == "" {
 			fs = strings.ToLower(p[paramFSType])

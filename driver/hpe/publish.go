@@ -29,6 +29,8 @@ const (
 	keySecondary = "secondaryArrayDetailsKey"
 	keyReadOnly  = "readOnly"
 	keyPort      = "targetPort"
+	keyExportIP  = "exportIP"
+	keyMountPath = "mountPath"
 )
 
 // Attach implements controller.Backend.
@@ -54,9 +56,15 @@ func (b *Backend) Attach(ctx context.Context, r controller.Attach) (map[string]s
 	if !slices.Contains(protocols, protocol) {
 		return nil, controller.Errorf(controller.Invalid, "volume_context.accessProtocol is %q, allowed: %s", protocol, strings.Join(protocols, ", "))
 	}
+	if err := (controller.Volume{Files: protocol == nfs}).Check(r.Access); err != nil {
+		return nil, err
+	}
 	node, err := b.node(ctx, r.Node)
 	if err != nil {
 		return nil, err
+	}
+	if protocol == nfs {
+		return b.share(ctx, s, r, node)
 	}
 	h := csp.Host{Name: node.Name, UUID: node.UUID, IQNs: node.IQNs, Networks: node.Networks, WWPNs: node.WWPNs, NQNs: node.NQNs,
 		Protocol: protocol, Domain: cmp.Or(r.Context[paramVirtualDomain], own("virtual_domain"))}
@@ -71,7 +79,7 @@ func (b *Backend) Attach(ctx context.Context, r controller.Attach) (map[string]s
 			return nil, err
 		}
 	}
-	undo, err := b.remember(ctx, r, node.UUID, readOnly)
+	undo, err := b.remember(ctx, r, node.UUID, noteOf(readOnly, ""))
 	if err != nil {
 		return nil, err
 	}
@@ -230,6 +238,9 @@ func (b *Backend) Detach(ctx context.Context, volume, node string) error {
 	}
 	if len(uuids) == 0 {
 		return nil
+	}
+	if done, err := b.detachFiles(ctx, s, volume, uuids); done || err != nil {
+		return err
 	}
 	for _, uuid := range uuids {
 		if err := s.Unpublish(ctx, volume, uuid); err != nil {

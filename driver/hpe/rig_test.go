@@ -84,7 +84,7 @@ func newSystem(t *testing.T, change ...func(*systemConfig)) *system {
 	}
 	t.Cleanup(s.san.Close)
 	for _, a := range s.san.Arrays() {
-		c.csp.Arrays = append(c.csp.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{a.Name()}})
+		c.csp.Arrays = append(c.csp.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{a.Name()}, FileService: fileServer})
 	}
 	c.csp.Listener, c.csp.Dial, c.csp.In = listen("csp:8080"), mem, in
 	if s.provider, err = csp.New(context.Background(), c.csp); err != nil {
@@ -347,8 +347,13 @@ func (s *system) left(ctx context.Context) error {
 // clean run did. CSILAB_FULL=1 takes all calls, else those that change
 // something and a sample of the others.
 func TestSweep(t *testing.T) {
+	t.Run("device", func(t *testing.T) { sweep(t, (*system).lifecycle) })
+	t.Run("share", func(t *testing.T) { sweep(t, (*system).shareLife) })
+}
+
+func sweep(t *testing.T, life func(*system, context.Context, string) error) {
 	s := newSystem(t)
-	if err := s.lifecycle(t.Context(), "pvc-00000000-0000-0000-0000-000000000000"); err != nil {
+	if err := life(s, t.Context(), "pvc-00000000-0000-0000-0000-000000000000"); err != nil {
 		t.Fatal(err)
 	}
 	var calls []string
@@ -390,7 +395,7 @@ func TestSweep(t *testing.T) {
 					Match: func(c fault.Call) bool { return seen.Add(1) == nth }})
 				from := s.led.Len()
 				// As long as names in a cluster, and alike where an array cuts them.
-				err := s.lifecycle(t.Context(), fmt.Sprintf("pvc-00000000-0000-0000-0000-%06d%06d", i, n))
+				err := life(s, t.Context(), fmt.Sprintf("pvc-00000000-0000-0000-0000-%06d%06d", i, n))
 				s.plan.Disarm(rule)
 				if err != nil {
 					t.Errorf("call %d (%s): %v\n%s", n, calls[n-1], err, ledger.Text(s.led.Entries(ledger.After(uint64(from)))))

@@ -31,6 +31,9 @@ func (b *Backend) CreateSnapshot(ctx context.Context, r controller.CreateSnapsho
 	if err != nil {
 		return controller.Snapshot{}, fail(ctx, err, nil, "source volume %s", r.Volume)
 	}
+	if err := notFiles(v, "source_volume_id"); err != nil {
+		return controller.Snapshot{}, err
+	}
 	q := csp.Snapshot{Name: r.Name, Volume: v.ID, Description: r.Parameters[paramDescription]}
 	for k, x := range r.Parameters {
 		if k == paramDescription || strings.HasPrefix(k, foreign) {

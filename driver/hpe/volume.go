@@ -14,6 +14,9 @@ import (
 // CreateVolume implements controller.Backend.
 func (b *Backend) CreateVolume(ctx context.Context, r controller.CreateVolume) (controller.Volume, error) {
 	p, err := b.parameters(ctx, r)
+	if err == nil {
+		err = checkSource(p, r)
+	}
 	if err != nil {
 		return controller.Volume{}, err
 	}
@@ -116,6 +119,9 @@ func (b *Backend) fromVolume(ctx context.Context, s *csp.Session, r controller.C
 		return "", fail(ctx, err, nil, "source volume %s", r.Source)
 	}
 	if err := settled(source); err != nil {
+		return "", err
+	}
+	if err := notFiles(source, "volume_content_source.volume"); err != nil {
 		return "", err
 	}
 	if err := sourceSize(r, q, int64(source.Size), "volume "+r.Source); err != nil {
@@ -221,6 +227,10 @@ func (b *Backend) DeleteVolume(ctx context.Context, id string) error {
 		return b.deleted(ctx, s, id)
 	case err != nil:
 		return fail(ctx, err, nil, "volume %s", id)
+	case v.Published && isFiles(v):
+		if err := b.unshare(ctx, s, id); err != nil {
+			return err
+		}
 	case v.Published:
 		return controller.Errorf(controller.InUse, "volume %s is still published", id)
 	}
@@ -255,7 +265,7 @@ func (b *Backend) Volume(ctx context.Context, id string) (controller.Volume, err
 	if err != nil {
 		return controller.Volume{}, fail(ctx, err, nil, "volume %s", id)
 	}
-	return controller.Volume{ID: v.ID, Bytes: int64(v.Size)}, nil
+	return controller.Volume{ID: v.ID, Bytes: int64(v.Size), Files: isFiles(v)}, nil
 }
 
 // Expand implements controller.Backend.

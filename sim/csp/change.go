@@ -45,7 +45,7 @@ func (s *Server) changeVolume(c *call) (reply, error) {
 
 // immutable are parameters that say what a volume was made of, or of which
 // protocol and domain it is.
-var immutable = append([]string{"virtual_domain", "access_protocol"}, sources...)
+var immutable = append([]string{"virtual_domain", "access_protocol", fileRules}, sources...)
 
 // edit changes parameters and description: by the array where it is about the
 // array, else in the record.
@@ -160,7 +160,7 @@ func (s *Server) drop(c *call, x *item, force bool) error {
 		if err != nil {
 			return err
 		}
-		if is || x.Config[fileACL] != "" {
+		if is || x.shared() {
 			return refuse(http.StatusBadRequest, "%s: the volume is still published", doing)
 		}
 	}

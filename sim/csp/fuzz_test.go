@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"testing"
-
-	"github.com/csilab/csilab/sim/csp"
 )
 
 // FuzzRequests sends requests of any kind with a good token: each is answered,
@@ -33,7 +31,7 @@ func FuzzRequests(f *testing.F) {
 		if _, err := http.NewRequest(method, "http://csp/containers/v1/"+path, nil); err != nil || len(body) > 4096 {
 			t.Skip()
 		}
-		r := newRig(t, withCSP(func(c *csp.Config) { c.Files.Address = "192.0.2.1" }))
+		r := newRig(t, withFiles)
 		defer r.close()
 		r.volume("w", `{"cpg":"cpg1"}`)
 		r.do(200, "POST", "/hosts", `{"name":"n0","uuid":"u","iqns":["iqn.a:0"]}`)

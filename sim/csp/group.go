@@ -296,6 +296,9 @@ func (s *Server) deleteGroup(c *call) (reply, error) {
 
 // join puts a volume in a volume group, and out of the one in which it is.
 func (s *Server) join(c *call, x *item, id string) error {
+	if err := x.notAFile("a volume group"); err != nil {
+		return err
+	}
 	if _, err := s.group(c, id); err != nil {
 		return err
 	}

@@ -64,6 +64,9 @@ func (m maker) checkPlace() error {
 		}
 	}
 	if g := m.in.VolumeGroupID; g != "" {
+		if m.r.isFile() {
+			return wrong("volume_group_id", g, "not with access_protocol nfs")
+		}
 		if _, err := m.group(m.c, g); err != nil {
 			return err
 		}
@@ -97,6 +100,8 @@ func (m maker) content() (name string, err error) {
 		}
 	}
 	switch {
+	case m.in.BaseSnapshotID != "" && m.r.isFile():
+		return "", wrong("base_snapshot_id", m.in.BaseSnapshotID, "not with access_protocol nfs")
 	case m.in.BaseSnapshotID != "":
 		x, err := snapshotOf(m.c.ctx, m.c.array, m.in.BaseSnapshotID)
 		if err != nil {
@@ -159,7 +164,7 @@ func (m maker) claimed(parameter string) (*item, error) {
 	if x == nil || x.Todo {
 		return nil, wrong(parameter, v, "there is no such volume")
 	}
-	return x, nil
+	return x, x.notAFile("making another of it")
 }
 
 // arrayVolume finds a virtual volume that a parameter names, which is none of

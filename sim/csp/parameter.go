@@ -153,8 +153,10 @@ func (c config) check() error {
 	} else if p != "" && c["replication_devices"] == "" {
 		return wrong("replication_devices", "", "required with replication_policy")
 	}
-	_, err := c.number("periodic_replication_interval", 15, 31622400)
-	return err
+	if _, err := c.number("periodic_replication_interval", 15, 31622400); err != nil {
+		return err
+	}
+	return c.checkFile()
 }
 
 // maxGroupName is how long the name of a remote copy group may be.

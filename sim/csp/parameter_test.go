@@ -254,26 +254,6 @@ func testEdit(t *testing.T) {
 	r.do(200, "PUT", "/volumes/v", `{"config":{"host_sees_vlun":"false"}}`)
 }
 
-func TestFiles(t *testing.T) {
-	r := newRig(t, withCSP(func(c *csp.Config) { c.Files.Address = "192.0.2.200" }))
-	r.volume(pvc, `{"access_protocol":"nfs","cpg":"cpg1"}`)
-	p := r.do(200, "PUT", "/volumes/"+pvc+"/actions/publish", `{"name":"`+pvc+`","access_protocol":"nfs","access_control_list":"10.0.0.0/8"}`)
-	if p["export_ip"] != "192.0.2.200" || p["mount_path"] != "/"+vv {
-		t.Errorf("share is %v", p)
-	}
-	if v := r.do(200, "GET", "/volumes/"+pvc, ""); v["published"] != true {
-		t.Errorf("volume is %v", v)
-	}
-	r.refused(400, "still published", "DELETE", "/volumes/"+pvc, "")
-	for range 2 {
-		r.do(204, "PUT", "/volumes/"+pvc+"/actions/unpublish", `{"access_protocol":"nfs"}`)
-	}
-	r.do(204, "DELETE", "/volumes/"+pvc, "")
-	none := newRig(t)
-	none.volume(pvc, `{"cpg":"cpg1"}`)
-	none.refused(400, "no file service", "PUT", "/volumes/"+pvc+"/actions/publish", `{"access_protocol":"nfs","access_control_list":"x"}`)
-}
-
 // An administrator has renamed a volume for a PersistentVolume of his own.
 func TestStaticProvisioning(t *testing.T) {
 	r := newRig(t)

@@ -54,6 +54,9 @@ func (s *Server) publish(c *call) (reply, error) {
 		return reply{}, err
 	}
 	defer leave()
+	if err := x.notAFile("an export as a block device"); err != nil {
+		return reply{}, err
+	}
 	proto := in.AccessProtocol
 	if proto == "" {
 		proto = x.Config["access_protocol"]

@@ -131,8 +131,16 @@ func (r *record) fill(ctx context.Context, a *wsapi.Client, name string) error {
 		return nil
 	}
 	values, err := a.Values(ctx, name)
-	if err != nil {
-		return err
+	if err == nil {
+		r.read(values)
+	}
+	return err
+}
+
+// read takes over what key/values hold of a record.
+func (r *record) read(values map[string]string) {
+	if r.Chunks == 0 {
+		return
 	}
 	var long strings.Builder
 	for i := range r.Chunks {
@@ -141,10 +149,9 @@ func (r *record) fill(ctx context.Context, a *wsapi.Client, name string) error {
 	var x record
 	if json.Unmarshal([]byte(long.String()), &x) != nil {
 		r.Todo = true // made halfway
-		return nil
+		return
 	}
 	r.Config, r.Description = x.Config, x.Description
-	return nil
 }
 
 // save writes a record to a virtual volume that is there.

@@ -53,6 +53,7 @@ type rig struct {
 type option func(*setup)
 
 type setup struct {
+	files  string // address of the arrays' file service
 	arrays []array.Config
 	linked bool
 	csp    csp.Config
@@ -62,6 +63,9 @@ type setup struct {
 
 func withArray(f func(*array.Config)) option { return func(s *setup) { f(&s.arrays[0]) } }
 func withCSP(f func(*csp.Config)) option     { return func(s *setup) { f(&s.csp) } }
+
+// withFiles gives the arrays a file service.
+func withFiles(s *setup) { s.files = "192.0.2.200" }
 
 // pair is two arrays that are linked for remote copy.
 func pair(s *setup) {
@@ -104,7 +108,7 @@ func newRig(t testing.TB, opts ...option) *rig {
 		if r.arrays[i].api, err = wsapi.New(context.Background(), c); err != nil {
 			t.Fatal(err)
 		}
-		set.csp.Arrays = append(set.csp.Arrays, csp.Array{Name: ac.Name, Backends: []string{"10.0.0." + fmt.Sprint(i+1)}, URL: r.arrays[i].api.URL()})
+		set.csp.Arrays = append(set.csp.Arrays, csp.Array{Name: ac.Name, Backends: []string{"10.0.0." + fmt.Sprint(i+1)}, URL: r.arrays[i].api.URL(), FileService: set.files})
 	}
 	set.csp.In, set.csp.Now = r.in, set.now
 	if set.csp.Backoff == nil {

@@ -27,6 +27,9 @@ type Array struct {
 	Backends []string
 	// URL of its WSAPI, without /api/v1.
 	URL string
+	// FileService is the address at which its file service exports file volumes;
+	// "": it has none.
+	FileService string
 }
 
 // ReplicationDevice says where volumes are replicated to: what an
@@ -39,10 +42,6 @@ type ReplicationDevice struct {
 	TargetMode string
 }
 
-// FileService is what a file publish answers with. There is nothing behind it:
-// the content of file shares is not simulated.
-type FileService struct{ Address string }
-
 // Config of a provider. Arrays is needed.
 type Config struct {
 	Arrays []Array
@@ -54,7 +53,6 @@ type Config struct {
 	// NodeOf is what the cluster knows of the node with a uuid; nil, or false:
 	// nothing but what clients tell.
 	NodeOf func(ctx context.Context, uuid string) (Node, bool)
-	Files  FileService
 
 	// Dial reaches arrays; nil means this machine's network.
 	Dial wsapi.Dialer

@@ -85,6 +85,9 @@ func (s *Server) createSnapshot(c *call) (reply, error) {
 	}
 	defer leave()
 	x, err := volumeOf(c.ctx, c.array, in.VolumeID)
+	if err == nil {
+		err = x.notAFile("a snapshot")
+	}
 	if err != nil {
 		return reply{}, err
 	}

@@ -50,9 +50,10 @@ func (i item) copying() string {
 }
 
 func (i item) volumeOut(published bool) volumeOut {
-	o := volumeOut{ID: i.ID, Name: i.ID, Size: i.vv.SizeMiB << 20, Description: i.Description, Published: published || i.Config[fileACL] != "",
+	o := volumeOut{ID: i.ID, Name: i.ID, Size: i.vv.SizeMiB << 20, Description: i.Description, Published: published || i.shared(),
 		VolumeGroupID: i.Set, Clone: i.Copy || i.Of != "", BaseSnapshotID: i.Base, Config: map[string]string{}}
 	maps.Copy(o.Config, i.Config)
+	delete(o.Config, fileRules)
 	for k, v := range map[string]string{"cpg": i.vv.UserCPG, "snap_cpg": i.vv.SnapCPG, "provisioning_type": provisioningName(i.vv.Provisioning)} {
 		if v != "" {
 			o.Config[k] = v
@@ -231,6 +232,12 @@ func (s *Server) createVolume(c *call) (reply, error) {
 	}
 	if err := in.Config.check(); err != nil {
 		return reply{}, err
+	}
+	if v := in.Config[fileRules]; v != "" {
+		return reply{}, wrong(fileRules, v, "not a parameter")
+	}
+	if in.Config["access_protocol"] == protoFile && c.on.FileService == "" {
+		return reply{}, noFileService()
 	}
 	leave, err := s.enter(c, kindVolume, in.Name)
 	if err != nil {

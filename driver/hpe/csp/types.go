@@ -83,6 +83,12 @@ type Publication struct {
 	PeerDetails []Peer   `json:"PeerArrayDetails"`
 }
 
+// FilePublication is how a node reaches a share of files.
+type FilePublication struct {
+	ExportIP  string `json:"export_ip"`
+	MountPath string `json:"mount_path"`
+}
+
 // Peer is the same on the other array of a pair.
 type Peer struct {
 	LUN     LUN      `json:"lun_id"`

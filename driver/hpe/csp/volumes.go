@@ -72,6 +72,33 @@ type publication struct {
 	Protocol string `json:"access_protocol,omitempty"`
 }
 
+// filePublication is the variant for a share of files, which is for clients and
+// not for a host.
+type filePublication struct {
+	Name     string `json:"name,omitempty"`
+	Protocol string `json:"access_protocol"`
+	Clients  string `json:"access_control_list,omitempty"`
+}
+
+const fileProtocol = "nfs"
+
+// PublishFile shares a file volume with the clients of a list (addresses,
+// networks, names, *, between commas), and with no others.
+func (s *Session) PublishFile(ctx context.Context, id, clients string) (p FilePublication, err error) {
+	err = s.do(ctx, call{method: http.MethodPut, path: volumePath(id) + "/actions/publish", body: filePublication{id, fileProtocol, clients}}.again(), &p)
+	return p, err
+}
+
+// UnpublishFile shares a file volume with nobody any more. A volume that isn't
+// there is no error.
+func (s *Session) UnpublishFile(ctx context.Context, id string) error {
+	err := s.do(ctx, call{method: http.MethodPut, path: volumePath(id) + "/actions/unpublish", body: filePublication{Protocol: fileProtocol}}.again(), nil)
+	if StatusOf(err) == http.StatusNotFound {
+		return nil
+	}
+	return err
+}
+
 // Publish exports a volume to a host.
 func (s *Session) Publish(ctx context.Context, id, host, protocol string) (p Publication, err error) {
 	err = s.do(ctx, call{method: http.MethodPut, path: volumePath(id) + "/actions/publish", body: publication{host, protocol}}.again(), &p)
