@@ -76,6 +76,9 @@ type Traits struct {
 	// SharedBlock: a raw block volume may be used on several nodes at a time. A
 	// filesystem never may: none here is a cluster's.
 	SharedBlock bool
+	// Shares: a volume may be a share of a file server (Filesystem.Share), which
+	// several nodes mount at a time.
+	Shares bool
 }
 
 // Filesystem is how a volume's filesystem is made and kept.
@@ -86,6 +89,9 @@ type Filesystem struct {
 	Mode     *fs.FileMode // of the root directory; nil leaves it
 	Repair   bool         // of what only a repair that may lose data can mend
 	ReadOnly bool         // the volume was published to this node for reading
+	// Share is server:/path of a volume that is a share of a file server; "": it
+	// has a device. Of a share only ReadOnly counts besides.
+	Share string
 }
 
 // Owner of a file.

@@ -19,7 +19,9 @@ type access struct {
 	flags    []string
 	readOnly bool // by access mode or by the mount flag ro
 	oneAtop  bool // one target path at most
-	fs       Filesystem
+	// manyNodes: mounted on several nodes at once. See suits.
+	manyNodes bool
+	fs        Filesystem
 }
 
 // want is the filesystem to make on a blank device.
@@ -80,6 +82,10 @@ func (s *Service) parseAccess(c *csi.VolumeCapability) (access, error) {
 	case csi.VolumeCapability_AccessMode_UNKNOWN:
 		return a, status.Error(codes.InvalidArgument, "volume_capability.access_mode: missing")
 	case csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
+		if !a.block && s.traits.Shares {
+			a.manyNodes = true
+			break
+		}
 		if !s.traits.SharedBlock {
 			return a, status.Errorf(codes.FailedPrecondition, "volume_capability.access_mode is %s: a block volume is for one node at a time (SINGLE_NODE_*)", m)
 		}
@@ -87,6 +93,10 @@ func (s *Service) parseAccess(c *csi.VolumeCapability) (access, error) {
 			return a, status.Errorf(codes.FailedPrecondition, "volume_capability.access_mode is %s: a filesystem is for one node at a time (SINGLE_NODE_*), only a raw block volume may be shared", m)
 		}
 	default:
+		if m == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY && !a.block && s.traits.Shares {
+			a.manyNodes, a.readOnly = true, true
+			break
+		}
 		return a, status.Errorf(codes.FailedPrecondition, "volume_capability.access_mode is %s: a block volume is for one node at a time (SINGLE_NODE_*)", m)
 	}
 	return a, nil

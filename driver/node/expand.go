@@ -35,6 +35,10 @@ func (s *Service) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolum
 	if err != nil {
 		return nil, err
 	}
+	if at.share {
+		// Its server has grown it, and clients see that by themselves.
+		return &csi.NodeExpandVolumeResponse{CapacityBytes: want}, nil
+	}
 	device := at.device
 	if at.block {
 		if device, err = s.published(at.path); err != nil {

@@ -114,6 +114,12 @@ func (s *Service) unmountAll(p string) (bool, error) {
 			return n > 0, nil
 		}
 		top := at[len(at)-1]
+		if isShare(top) {
+			if err := s.unmountShare(p, top); err != nil {
+				return n > 0, err
+			}
+			continue
+		}
 		dead := s.alive(p, top.Device)
 		err = s.host.Mounter().Unmount(p)
 		if err != nil && dead != nil {

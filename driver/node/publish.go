@@ -10,6 +10,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/mount-utils"
 )
 
 // NodePublishVolume implements csi.NodeServer. It binds the staging mount, or
@@ -70,14 +71,30 @@ func (s *Service) NodePublishVolume(ctx context.Context, req *csi.NodePublishVol
 		}
 		a.readOnly = true
 	}
+	if err := a.suits(); err != nil {
+		return nil, err
+	}
+	var staged mount.MountPoint
 	if !a.block {
 		// Before the device is looked for: a volume that was unstaged may have let
 		// go of it.
-		if at, err := s.mountsAt(staging); err != nil {
+		at, err := s.mountsAt(staging)
+		if err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		} else if len(at) == 0 {
 			return nil, status.Errorf(codes.FailedPrecondition, "the volume is not staged at %s", staging)
 		}
+		staged = at[len(at)-1]
+	}
+	if a.fs.Share != "" {
+		if err := s.publishableShare(staging, staged, a, req.GetReadonly()); err != nil {
+			return nil, err
+		}
+		if err := s.bind(ctx, binding{source: staging, target: target, staging: staging, staged: staged, options: bindOptions(a, req.GetReadonly())}, a.oneAtop); err != nil {
+			return nil, err
+		}
+		s.known.put(target, volume)
+		return &csi.NodePublishVolumeResponse{}, nil
 	}
 	device, err := s.cfg.Backend.Device(ctx, v, false)
 	if err != nil {
@@ -146,12 +163,13 @@ func bindOptions(a access, readOnly bool) []string {
 
 type binding struct {
 	source, target, staging string
-	file                    bool // the target is a file
+	file                    bool             // the target is a file
+	staged                  mount.MountPoint // of a share
 	options                 []string
 }
 
 func (s *Service) bind(ctx context.Context, b binding, oneAtop bool) error {
-	refs, err := s.refs(b.source)
+	refs, err := s.refsOf(b.source, b.staged)
 	if err != nil {
 		return fail(ctx, codes.Internal, "%w", err)
 	}
@@ -169,7 +187,7 @@ func (s *Service) bind(ctx context.Context, b binding, oneAtop bool) error {
 	if len(at) > 0 {
 		top := at[len(at)-1]
 		if !slices.Contains(refs, b.target) {
-			dead := s.alive(b.target, top.Device)
+			dead := s.dead(b.target, top)
 			if dead == nil && b.file {
 				// The node of a device that is gone: its number may be another disk's by
 				// now, and the mount table has no name of it.

@@ -52,6 +52,9 @@ func (s *Service) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeR
 		return nil, fail(ctx, codes.Internal, "%w", err)
 	}
 	a.readOnly = a.readOnly || a.fs.ReadOnly
+	if err := a.suits(); err != nil {
+		return nil, err
+	}
 	if err := s.stage(ctx, v, p, a); err != nil {
 		if final(err) && s.idle(volume, p) {
 			s.abandon(ctx, volume)
@@ -63,6 +66,9 @@ func (s *Service) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeR
 }
 
 func (s *Service) stage(ctx context.Context, v Volume, p string, a access) error {
+	if a.fs.Share != "" {
+		return s.stageShare(ctx, p, a)
+	}
 	device, err := s.cfg.Backend.Device(ctx, v, true)
 	if err != nil {
 		return fail(ctx, codes.Internal, "device of volume %q: %w", v.ID, err)
@@ -377,6 +383,13 @@ func (s *Service) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVol
 	at, err := s.mountsAt(p)
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
+	}
+	if len(at) > 0 && isShare(at[len(at)-1]) {
+		if err := s.unstageShare(ctx, volume, p, at[len(at)-1]); err != nil {
+			return nil, err
+		}
+		s.known.drop(p)
+		return &csi.NodeUnstageVolumeResponse{}, nil
 	}
 	if len(at) > 0 && !held {
 		device = at[len(at)-1].Device

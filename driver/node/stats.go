@@ -42,6 +42,7 @@ func (s *Service) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolume
 type place struct {
 	path   string // resolved
 	block  bool
+	share  bool
 	device string // of a filesystem
 	kind   string // of a filesystem
 	ro     bool   // of a filesystem
@@ -63,6 +64,13 @@ func (s *Service) look(ctx context.Context, volume, volumePath string) (place, e
 	}
 	if _, ok := s.known.other(p, volume); ok {
 		return nothing()
+	}
+	if at, err := s.mountsAt(p); err == nil && len(at) > 0 && isShare(at[len(at)-1]) {
+		top := at[len(at)-1]
+		if err := s.answers(p); err != nil {
+			return place{}, fail(ctx, codes.Internal, "volume_path: %w", err)
+		}
+		return place{path: p, device: top.Device, kind: top.Type, share: true, ro: isReadOnly(top)}, nil
 	}
 	fi, err := s.host.Stat(p)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
@@ -49,6 +50,9 @@ type MemoryConfig struct {
 	// NoPathRetry is no_path_retry of /etc/multipath.conf: what I/O does that has
 	// no path.
 	NoPathRetry NoPathRetry
+	// Files are the NFS servers that the node reaches, as the client that has the
+	// addresses of Adapters; nil: none answers.
+	Files *FileServers
 	// Log receives debug messages; nil discards them.
 	Log *slog.Logger
 }
@@ -79,6 +83,10 @@ type Memory struct {
 
 	scsi *scsi.Stack // nil: no SAN
 	view *stackView  // of it in /sys
+
+	remotes  int                  // mounts of shares
+	inFiles  bool                 // the operation that has the kernel keeps others out of the shares
+	mounting map[string]time.Time // since when mount.nfs tries a server
 
 	now     under // what the operation does that has the kernel
 	waiting waiting
@@ -200,6 +208,9 @@ func (h *Memory) enter(op, p string) (func(), error) {
 		h.mu.Unlock()
 		return nil, pathError(op, p, ErrOff)
 	}
+	if h.remotes > 0 {
+		h.lockFiles()
+	}
 	return h.leave, nil
 }
 
@@ -209,6 +220,7 @@ func (h *Memory) leave() {
 	if h.scsi != nil && !h.off && !h.closed {
 		h.udev()
 	}
+	h.leaveFiles()
 	h.mu.Unlock()
 }
 
@@ -229,16 +241,20 @@ func (h *Memory) Supports(feature string) error {
 		return nil
 	case "block", "power-loss":
 		return nil
+	case "nfs":
+		if h.cfg.Files == nil {
+			return fmt.Errorf("host: %s reaches no NFS server", h.cfg.Name)
+		}
+		return nil
 	}
-	return fmt.Errorf("host: memory hosts do not know %q (known: ext3, ext4, xfs, grow-online:<fs>, block, power-loss)", feature)
+	return fmt.Errorf("host: memory hosts do not know %q (known: ext3, ext4, xfs, grow-online:<fs>, block, power-loss, nfs)", feature)
 }
 
 func (h *Memory) stat(op, p string, follow bool) (fs.FileInfo, error) {
-	leave, err := h.enter(op, p)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
+	return during(h, op, p, func() (fs.FileInfo, error) { return h.statAt(op, p, follow) })
+}
+
+func (h *Memory) statAt(op, p string, follow bool) (fs.FileInfo, error) {
 	at, err := h.ns.walk(p, follow)
 	if err == nil {
 		err = at.alive()
@@ -250,8 +266,14 @@ func (h *Memory) stat(op, p string, follow bool) (fs.FileInfo, error) {
 }
 
 // alive fails where the disk below a mount is gone, or its xfs has shut down: the
-// corrupted mount of mount-utils (IsCorruptedMnt knows EIO).
+// corrupted mount of mount-utils (IsCorruptedMnt knows EIO). Of a share it asks the
+// server.
 func (p place) alive() error {
+	if p.m.remote != nil {
+		if _, err := p.m.remote.access(p); err != nil {
+			return err
+		}
+	}
 	if v := p.n.sb.vol; v != nil && (v.dev.gone || v.aborted && v.head.Type == "xfs") {
 		return syscall.EIO
 	}
@@ -266,11 +288,10 @@ func (h *Memory) Lstat(p string) (fs.FileInfo, error) { return h.stat("lstat", p
 
 // ReadDir implements Files.
 func (h *Memory) ReadDir(p string) ([]fs.DirEntry, error) {
-	leave, err := h.enter("open", p)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
+	return during(h, "open", p, func() ([]fs.DirEntry, error) { return h.readDir(p) })
+}
+
+func (h *Memory) readDir(p string) ([]fs.DirEntry, error) {
 	at, err := h.ns.walk(p, true)
 	if err == nil {
 		err = at.alive()
@@ -367,6 +388,13 @@ func (h *Memory) writable(p place) error {
 	if p.m.readOnly() {
 		return syscall.EROFS
 	}
+	if r := p.m.remote; r != nil {
+		if e, err := r.access(p); err != nil {
+			return err
+		} else if e.ReadOnly {
+			return syscall.EROFS
+		}
+	}
 	return p.alive()
 }
 
@@ -398,11 +426,10 @@ func (h *Memory) writeFile(p string, data []byte, perm fs.FileMode) error {
 
 // MkdirAll implements Files.
 func (h *Memory) MkdirAll(p string, perm fs.FileMode) error {
-	leave, err := h.enter("mkdir", p)
-	if err != nil {
-		return err
-	}
-	defer leave()
+	return h.act("mkdir", p, func() error { return h.mkdirAll(p, perm) })
+}
+
+func (h *Memory) mkdirAll(p string, perm fs.FileMode) error {
 	if !path.IsAbs(p) {
 		return pathError("mkdir", p, syscall.ENOENT)
 	}
@@ -454,11 +481,10 @@ func (h *Memory) entry(p string) (place, *inode, error) {
 
 // Remove implements Files.
 func (h *Memory) Remove(p string) error {
-	leave, err := h.enter("remove", p)
-	if err != nil {
-		return err
-	}
-	defer leave()
+	return h.act("remove", p, func() error { return h.remove(p) })
+}
+
+func (h *Memory) remove(p string) error {
 	_, n, err := h.entry(p)
 	if err == nil && len(n.children) > 0 {
 		err = syscall.ENOTEMPTY
@@ -472,11 +498,10 @@ func (h *Memory) Remove(p string) error {
 
 // Rename implements Files.
 func (h *Memory) Rename(from, to string) error {
-	leave, err := h.enter("rename", from)
-	if err != nil {
-		return err
-	}
-	defer leave()
+	return h.act("rename", from, func() error { return h.rename(from, to) })
+}
+
+func (h *Memory) rename(from, to string) error {
 	fail := func(p string, err error) error { return pathError("rename", p, err) }
 	src, n, err := h.entry(from)
 	if err != nil {
@@ -521,11 +546,10 @@ func (h *Memory) Rename(from, to string) error {
 
 // Symlink implements Files.
 func (h *Memory) Symlink(target, p string) error {
-	leave, err := h.enter("symlink", p)
-	if err != nil {
-		return err
-	}
-	defer leave()
+	return h.act("symlink", p, func() error { return h.symlink(target, p) })
+}
+
+func (h *Memory) symlink(target, p string) error {
 	dir, name, err := h.ns.parent(p)
 	if err == nil && dir.n.children[name] != nil {
 		err = syscall.EEXIST
@@ -576,11 +600,10 @@ func (h *Memory) EvalSymlinks(p string) (string, error) {
 
 // change alters the attributes of a file.
 func (h *Memory) change(op, p string, follow bool, do func(*inode)) error {
-	leave, err := h.enter(op, p)
-	if err != nil {
-		return err
-	}
-	defer leave()
+	return h.act(op, p, func() error { return h.changeAt(op, p, follow, do) })
+}
+
+func (h *Memory) changeAt(op, p string, follow bool, do func(*inode)) error {
 	at, err := h.ns.walk(p, follow)
 	if err == nil {
 		err = h.writable(at)
@@ -615,28 +638,25 @@ func (h *Memory) Lchown(p string, uid, gid int) error {
 
 // Owner implements Files.
 func (h *Memory) Owner(p string) (uid, gid int, err error) {
-	leave, err := h.enter("lstat", p)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer leave()
-	at, err := h.ns.walk(p, false)
-	if err == nil {
-		err = at.alive()
-	}
-	if err != nil {
-		return 0, 0, pathError("lstat", p, err)
-	}
-	return at.n.uid, at.n.gid, nil
+	err = h.act("lstat", p, func() error {
+		at, err := h.ns.walk(p, false)
+		if err == nil {
+			err = at.alive()
+		}
+		if err == nil {
+			uid, gid = at.n.uid, at.n.gid
+		}
+		return pathError("lstat", p, err)
+	})
+	return uid, gid, err
 }
 
 // Statfs implements Files.
 func (h *Memory) Statfs(p string) (Usage, error) {
-	leave, err := h.enter("statfs", p)
-	if err != nil {
-		return Usage{}, err
-	}
-	defer leave()
+	return during(h, "statfs", p, func() (Usage, error) { return h.statfs(p) })
+}
+
+func (h *Memory) statfs(p string) (Usage, error) {
 	at, err := h.ns.walk(p, true)
 	if err == nil {
 		err = at.alive()
@@ -744,7 +764,7 @@ func (h *Memory) writeAt(p string, off int64, data []byte, sync bool) error {
 	if err := at.n.writeAt(off, data); err != nil {
 		return pathError("write", p, err)
 	}
-	if sync {
+	if sync || at.m.remote != nil { // a client writes to its server when it closes
 		return pathError("fsync", p, at.n.sb.sync())
 	}
 	return nil
@@ -803,7 +823,9 @@ func (h *Memory) Sync() error {
 func (h *Memory) syncAll() error {
 	var errs []error
 	for _, m := range h.ns.table {
-		errs = append(errs, m.sb.sync())
+		if m.remote == nil { // what is on a server is written
+			errs = append(errs, m.sb.sync())
+		}
 	}
 	for _, d := range h.sortedDevices() {
 		errs = append(errs, d.flush())
@@ -906,6 +928,7 @@ func (h *Memory) PowerOff() error {
 func (h *Memory) powerOff() {
 	h.off = true
 	h.ns = namespace{}
+	h.remotes, h.mounting = 0, nil
 	for _, d := range h.devices {
 		d.dirty, d.refs, d.opens = nil, 0, 0
 	}

@@ -127,6 +127,10 @@ func cmdMount(h *Memory, out, errs io.Writer, args []string) int {
 	if warning != "" {
 		fmt.Fprintf(errs, "mount: %s: WARNING: %s\n", r.target, warning)
 	}
+	if helperSaid(text) {
+		fmt.Fprintln(errs, text)
+		return mountFail
+	}
 	if text != "" {
 		fmt.Fprintf(errs, "mount: %s: %s\n", r.target, text)
 		return mountFail
@@ -138,7 +142,7 @@ func cmdMount(h *Memory, out, errs io.Writer, args []string) int {
 // and what it warns of.
 func (h *Memory) mount(r mountRequest) (text, warning string) {
 	// A device that can't be written to is mounted read-only, unless rw was asked for.
-	if !r.ro && !r.bind && !r.remount && r.fstype != "tmpfs" {
+	if !r.ro && !r.bind && !r.remount && r.fstype != "tmpfs" && !r.isShare() {
 		if d, err := h.device(r.source); err == nil && d.ro {
 			if r.rw {
 				return fmt.Sprintf("cannot mount %s read-only.", r.source), ""
@@ -172,7 +176,10 @@ func (h *Memory) doMount(r mountRequest) string {
 			return "mount(2) system call failed: Not a directory."
 		}
 		// The new mount has the flags of the one it is taken from.
-		h.ns.attach(at, src.n, src.m.source, src.m.ro || r.ro, slices.Clone(src.m.opts))
+		m := h.ns.attach(at, src.n, src.m.source, src.m.ro || r.ro, slices.Clone(src.m.opts))
+		if m.remote = src.m.remote; m.remote != nil {
+			h.remotes++
+		}
 		return ""
 	}
 	if !at.n.mode.IsDir() {
@@ -182,6 +189,9 @@ func (h *Memory) doMount(r mountRequest) string {
 		sb := newSuperblock("tmpfs", r.source, devno{0, 100 + h.ns.next})
 		h.ns.attach(at, sb.root, r.source, r.ro, r.opts)
 		return ""
+	}
+	if r.isShare() {
+		return h.mountShare(r, at)
 	}
 	src, err := h.ns.walk(r.source, true)
 	if err != nil {
@@ -275,6 +285,10 @@ func (h *Memory) remount(r mountRequest, at place) string {
 		at.m.opts = mergeOptions(at.m.opts, r.opts)
 		return ""
 	}
+	if at.m.remote != nil { // the superblock is the server's
+		at.m.ro, at.m.opts = r.ro, mergeOptions(at.m.opts, r.opts)
+		return ""
+	}
 	sb := at.m.sb
 	if r.ro && !sb.ro {
 		if err := sb.sync(); err != nil {
@@ -364,6 +378,10 @@ func (h *Memory) detachTree(m *mounted) {
 		}
 	}
 	h.ns.detach(m)
+	if m.remote != nil {
+		h.remotes--
+		return
+	}
 	if m.sb.vol != nil && m.sb.refs == 0 {
 		h.leaving = append(h.leaving, m.sb)
 	}
@@ -396,11 +414,10 @@ func (m memoryMounter) IsLikelyNotMountPoint(file string) (bool, error) {
 }
 
 func (m memoryMounter) IsMountPoint(file string) (bool, error) {
-	leave, err := m.h.enter("statx", file)
-	if err != nil {
-		return false, err
-	}
-	defer leave()
+	return during(m.h, "statx", file, func() (bool, error) { return m.isMountPoint(file) })
+}
+
+func (m memoryMounter) isMountPoint(file string) (bool, error) {
 	at, err := m.h.ns.walk(file, true)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, fs.ErrNotExist
@@ -419,11 +436,10 @@ func (m memoryMounter) CanSafelySkipMountPointCheck() bool { return true }
 // GetMountRefs finds the other mounts of the same part of the same filesystem
 // (SearchMountPoints in mount_linux.go).
 func (m memoryMounter) GetMountRefs(pathname string) ([]string, error) {
-	leave, err := m.h.enter("stat", pathname)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
+	return during(m.h, "stat", pathname, func() ([]string, error) { return m.mountRefs(pathname) })
+}
+
+func (m memoryMounter) mountRefs(pathname string) ([]string, error) {
 	at, err := m.h.ns.walk(pathname, true)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && at.alive() != nil {
 		return []string{}, nil

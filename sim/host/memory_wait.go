@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"slices"
 	"syscall"
 
 	"github.com/csilab/csilab/sim/host/scsi"
@@ -49,7 +50,12 @@ func during[T any](h *Memory, op, p string, f func() (T, error)) (v T, err error
 		if u.dev != nil {
 			h.settle(u.dev)
 		}
+		lost := h.lost(u.mount)
 		h.mu.Unlock()
+		if lost {
+			var none T
+			return none, pathError(op, p, syscall.EIO)
+		}
 	}
 }
 
@@ -66,11 +72,25 @@ func (u under) hold(n int) {
 func (h *Memory) turn() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.off && !h.closed {
+	if !h.off && !h.closed && h.scsi != nil {
 		h.scsi.Turn()
 		h.udev()
 	}
 	h.waiting.wake()
+}
+
+// lost says whether a mount of a share was taken away lazily while somebody
+// waited in it. A process would wait on, in what nobody sees any more; here its
+// operation fails as after umount -f, for doing it again would be done to what is
+// at the path now.
+func (h *Memory) lost(m *mounted) bool {
+	return m != nil && m.remote != nil && !h.off && !slices.Contains(h.ns.table, m)
+}
+
+// act is during for what has no result.
+func (h *Memory) act(op, p string, f func() error) error {
+	_, err := during(h, op, p, func() (struct{}, error) { return struct{}{}, f() })
+	return err
 }
 
 // queues notes that I/O has to wait.

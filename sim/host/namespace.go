@@ -20,6 +20,7 @@ type mounted struct {
 	ro     bool     // of this mount; the superblock may be read-only besides
 	opts   []string // others, as shown in /proc/mounts
 	busy   int      // open files
+	remote *remote  // of a share on a server
 }
 
 func (m *mounted) readOnly() bool { return m.ro || m.sb.ro }

@@ -20,12 +20,15 @@ const (
 	KeyLUN          = "lunId"
 	KeyDiscoveryIPs = "discoveryIps"
 	KeyPeers        = "secondaryArrayDetailsKey"
+	KeyExportIP     = "exportIP"
+	KeyMountPath    = "mountPath"
 )
 
 // Access protocols.
 const (
 	iSCSI = "iscsi"
 	fc    = "fc"
+	nfs   = "nfs" // a share of the array's file service
 )
 
 // maxLUN is the largest LUN of the arrays.

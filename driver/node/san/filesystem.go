@@ -3,6 +3,8 @@ package san
 import (
 	"fmt"
 	"io/fs"
+	"net/netip"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,6 +30,9 @@ var createOptions = regexp.MustCompile(`^[a-zA-Z0-9=, \-]*$`)
 // Filesystem implements node.Backend: what the controller passes on, else what
 // the StorageClass says; xfs where nothing is said.
 func (s *SAN) Filesystem(v node.Volume) (node.Filesystem, error) {
+	if strings.EqualFold(v.PublishContext[KeyProtocol], nfs) {
+		return share(v.PublishContext)
+	}
 	get := func(key string) string {
 		if x := v.PublishContext[key]; x != "" {
 			return x
@@ -77,6 +82,25 @@ func (s *SAN) Filesystem(v node.Volume) (node.Filesystem, error) {
 		return f, err
 	}
 	f.ReadOnly, err = yes(v.PublishContext, KeyReadOnly)
+	return f, err
+}
+
+// share reads the publish context of a share of the array's file service.
+func share(c map[string]string) (f node.Filesystem, err error) {
+	ip, err := netip.ParseAddr(c[KeyExportIP])
+	if err != nil {
+		return f, fmt.Errorf("%w: publish_context[%q] is %q, must be an address", node.ErrContext, KeyExportIP, c[KeyExportIP])
+	}
+	dir := c[KeyMountPath]
+	if !path.IsAbs(dir) || strings.ContainsAny(dir, " \t\n\\") {
+		return f, fmt.Errorf("%w: publish_context[%q] is %q, must be an absolute path without blanks and backslashes", node.ErrContext, KeyMountPath, dir)
+	}
+	server := ip.String()
+	if ip.Is6() {
+		server = "[" + server + "]"
+	}
+	f.Share = server + ":" + path.Clean(dir)
+	f.ReadOnly, err = yes(c, KeyReadOnly)
 	return f, err
 }
 

@@ -102,7 +102,7 @@ func New(cfg Config) (*SAN, error) {
 }
 
 // Traits implements node.Backend.
-func (s *SAN) Traits() node.Traits { return node.Traits{SharedBlock: true} }
+func (s *SAN) Traits() node.Traits { return node.Traits{SharedBlock: true, Shares: true} }
 
 // take waits for the turn.
 func (s *SAN) take(ctx context.Context) (give func(), err error) {
