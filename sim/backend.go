@@ -77,6 +77,7 @@ type machine struct {
 	// bios is what the node shows of itself; san is nil where disks come another way.
 	bios     string
 	san      host.SAN
+	files    *host.FileServers // nil: none
 	adapters host.Adapters
 }
 

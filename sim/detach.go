@@ -101,7 +101,9 @@ func (l *Lab) detached(e ledger.Entry) {
 		return
 	}
 	if e.Hop == ledger.CSI { // what it means at the backend is told there
-		d.Mounted = nil
+		if !isShare(d.serial) { // that is taken from a node by no call of its own
+			d.Mounted = nil
+		}
 		if e.Outcome == ledger.OK && !d.Fenced && d.serial != "" {
 			d.Reaches = l.reaches(d.Node, d.serial)
 		}
@@ -162,6 +164,9 @@ func (n *Node) serialOf(volumeID string) string {
 		if x.VolumeID == volumeID && x.Node == n.Name {
 			return x.Serial
 		}
+	}
+	if b, ok := n.lab.backend.(*hpe); ok {
+		return b.shareSource(volumeID) // one that is for everybody is exported to no node
 	}
 	return ""
 }

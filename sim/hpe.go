@@ -18,6 +18,7 @@ import (
 	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/csp"
 	"github.com/csilab/csilab/sim/disk"
+	"github.com/csilab/csilab/sim/fileservice"
 	"github.com/csilab/csilab/sim/host"
 	"github.com/csilab/csilab/sim/invariant"
 	"github.com/csilab/csilab/sim/kube/store"
@@ -35,6 +36,9 @@ type hpe struct {
 	cspAddr string
 
 	storage Storage
+
+	files   *fileservice.Service
+	servers *host.FileServers // what nodes mount of it
 
 	mu        sync.Mutex
 	first     net.Listener // for the first life of the provider
@@ -71,6 +75,8 @@ func (b *hpe) start(ctx context.Context) error {
 	if b.san, err = san.New(ctx, cfg); err != nil {
 		return err
 	}
+	b.files = fileservice.New(b.san)
+	b.servers = host.NewFileServers(b.files)
 	if b.first, err = l.net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return &EnvironmentError{fmt.Errorf("storage provider: %w", err)}
 	}
@@ -82,7 +88,7 @@ func (b *hpe) start(ctx context.Context) error {
 		if z := l.opts.Zones; len(z) > 0 {
 			m.zone = z[i%len(z)]
 		}
-		m.san = b.san.For(name, m.adapters)
+		m.san, m.files = b.san.For(name, m.adapters), b.servers
 		b.nodes = append(b.nodes, m)
 	}
 	l.supervise("csp", b.spawnProvider)
@@ -132,7 +138,7 @@ func (b *hpe) spawnProvider() (*incarnation, error) {
 		cfg.Backoff = []time.Duration{10 * time.Millisecond, 30 * time.Millisecond, 70 * time.Millisecond, 150 * time.Millisecond}
 	}
 	for _, a := range b.san.Arrays() {
-		cfg.Arrays = append(cfg.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{a.Name()}})
+		cfg.Arrays = append(cfg.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{a.Name()}, FileService: b.files.Address(a.Name())})
 	}
 	cfg.ReplicationDevices = b.storage.Devices
 	s, err := csp.New(l.ctx, cfg)
@@ -173,6 +179,11 @@ func (b *hpe) close() {
 		b.first.Close()
 	}
 	b.mu.Unlock()
+	if b.servers != nil {
+		if err := b.servers.Close(); err != nil {
+			b.l.log.Error("file service", "err", err)
+		}
+	}
 	if b.san != nil {
 		b.san.Close()
 	}
@@ -336,6 +347,7 @@ func (b *hpe) exports() (out []invariant.Export) {
 					out = append(out, e)
 				}
 			}
+			out = append(out, b.sharesOf(a.Name(), core)...)
 		})
 	}
 	return out
@@ -448,11 +460,17 @@ func (b *hpe) removeVolume(_ context.Context, id string) error {
 }
 
 // pullDisk removes the exports of a volume to a node. The node's devices stay,
-// as SCSI devices do, and fail.
+// as SCSI devices do, and fail. Of a share all clients lose it.
 func (b *hpe) pullDisk(_ context.Context, n *Node, id string) error {
 	a, v, err := b.find(id)
 	if err != nil {
 		return err
+	}
+	if rest, shared := csp.Unshare(v.Comment); shared {
+		return a.Change(func(now time.Time) ([]array.ContentOp, error) {
+			_, err := a.Core().ModifyVolume(now, v.Name, array.VolumeChange{Comment: &rest})
+			return nil, err
+		})
 	}
 	err = errors.New("it has no host on the array")
 	for _, h := range a.Hosts() {

@@ -151,8 +151,9 @@ func (l *Lab) NotReady(ctx context.Context, name string) error {
 }
 
 // SizeOnBackend is the size of a claim's volume there now, in bytes.
-func (l *Lab) SizeOnBackend(pvc string) (int64, error) {
-	id := l.VolumeID(pvc)
+func (l *Lab) SizeOnBackend(pvc string) (int64, error) { return l.bytesOf(l.VolumeID(pvc)) }
+
+func (l *Lab) bytesOf(id string) (int64, error) {
 	for _, v := range l.backend.volumes() {
 		if v.id == id {
 			return v.bytes, nil

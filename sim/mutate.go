@@ -4,6 +4,13 @@ package sim
 // can show that it would see it. Those that lie about one CSI call are fault
 // rules with fault.Skip; these need more.
 
+// MutateSoftMounts makes mounts of shares fail where their server does not answer.
+func (l *Lab) MutateSoftMounts() {
+	if b, ok := l.backend.(*hpe); ok {
+		b.servers.GiveUp()
+	}
+}
+
 // MutateSnapshotsLive makes every restored snapshot hold what its source
 // holds at the time of the restore.
 func (l *Lab) MutateSnapshotsLive() {

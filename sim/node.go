@@ -56,7 +56,7 @@ func (l *Lab) newNode(ctx context.Context, m machine, i int) (*Node, error) {
 		n.units = scsi.DamageBy(m.san, n.damage)
 		m.san = n.units
 	}
-	memory := host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: m.bios, SAN: m.san, Adapters: m.adapters, NoPathRetry: l.opts.NoPathRetry, Log: l.log}
+	memory := host.MemoryConfig{Name: name, Seed: l.opts.Seed, BIOSUUID: m.bios, SAN: m.san, Adapters: m.adapters, NoPathRetry: l.opts.NoPathRetry, Files: m.files, Log: l.log}
 	switch {
 	case l.opts.Bubble:
 		t := l.memoryNetwork(name)
@@ -265,6 +265,9 @@ func (n *Node) serials() func(device string) string {
 		}
 	}
 	return func(device string) string {
+		if isShare(device) {
+			return device
+		}
 		if wwn, ok := byDev[device]; ok {
 			return wwn
 		}

@@ -50,7 +50,7 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 			continue
 		}
 		w.Attachments = append(w.Attachments, invariant.Attachment{Name: a.Name, VolumeID: pvVolume[*a.Spec.Source.PersistentVolumeName],
-			Node: a.Spec.NodeName, Attached: a.Status.Attached, Deleting: a.DeletionTimestamp != nil, Serial: a.Status.AttachmentMetadata[l.facts().serial]})
+			Node: a.Spec.NodeName, Attached: a.Status.Attached, Deleting: a.DeletionTimestamp != nil, Serial: l.publishedAs(a.Status.AttachmentMetadata)})
 	}
 	for _, p := range store.List[corev1.Pod](l.user, "") {
 		if p.Spec.NodeName == "" {
@@ -108,6 +108,9 @@ func growing(c *corev1.PersistentVolumeClaim) string {
 // look reads disks, mounts and directories of a node, and their sizes.
 func (n *Node) look(node *invariant.Node, byPath, pvVolume map[string]string, sizes bool) {
 	node.Disks = n.host.Disks()
+	if sizes {
+		node.Sizes = n.sizes(node.Disks)
+	}
 	serial := n.serials()
 	ms, _ := n.host.Mounter().List()
 	for _, m := range ms {
@@ -123,7 +126,13 @@ func (n *Node) look(node *invariant.Node, byPath, pvVolume map[string]string, si
 			im.VolumeID = "" // a bind mount of a device node: its device is the root's
 		}
 		im.Cut = im.VolumeID != "" && n.lab.seen.isCut(n.Name, im.VolumeID)
-		if sizes && im.Staging && im.VolumeID != "" {
+		switch {
+		case !sizes || !im.Staging || im.VolumeID == "":
+		case isShare(im.Serial):
+			if im.FSBytes = n.shareSize(m.Path, im.Serial); im.FSBytes > 0 {
+				node.Sizes[im.Serial], _ = n.lab.bytesOf(im.VolumeID)
+			}
+		default:
 			if u, err := n.host.Statfs(m.Path); err == nil {
 				im.FSBytes = u.TotalBytes
 			}
@@ -135,9 +144,6 @@ func (n *Node) look(node *invariant.Node, byPath, pvVolume map[string]string, si
 			}
 		}
 		node.Mounts = append(node.Mounts, im)
-	}
-	if sizes {
-		node.Sizes = n.sizes(node.Disks)
 	}
 	es, _ := n.host.ReadDir(kubeletRoot + "/pods")
 	for _, e := range es {

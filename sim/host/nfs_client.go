@@ -67,13 +67,15 @@ func (h *Memory) leaveFiles() {
 }
 
 // access asks the server for what is mounted. A share that is gone, or that is
-// not for this client any more, is a stale handle (knfsd answers so after
-// exportfs -u); unverified for the array's own server. A server that doesn't
+// not for this client any more, is a stale handle, as knfsd answers after
+// exportfs -u. Unverified: that the arrays' own servers do so. A server that doesn't
 // answer is waited for.
 func (r *remote) access(p place) (Export, error) {
 	r.h.now.mount = p.m
 	s, e, err := r.h.cfg.Files.access(r.h.client(), r.server, r.path)
 	switch {
+	case errors.Is(err, ErrServerUnreachable) && r.h.cfg.Files.soft:
+		return e, syscall.EIO
 	case errors.Is(err, ErrServerUnreachable):
 		return e, r.h.queues(scsi.ErrQueued)
 	case err != nil, s != r.share:

@@ -56,11 +56,20 @@ type FileServers struct {
 	mu     sync.Mutex
 	shares map[string]*share // by image
 	used   []*share          // by the operation that has mu
+	soft   bool              // see GiveUp
 }
 
 // NewFileServers returns servers for nodes of one network.
 func NewFileServers(x Exports) *FileServers {
 	return &FileServers{exports: x, shares: map[string]*share{}}
+}
+
+// GiveUp makes all mounts fail with EIO at once where a server doesn't answer: a
+// mutant of hard mounts.
+func (f *FileServers) GiveUp() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.soft = true
 }
 
 // share is the filesystem of an export on its server.

@@ -22,8 +22,10 @@ func (h *Real) Supports(feature string) error {
 		return nil
 	case "power-loss":
 		return h.once(feature, tryShutdown)
+	case "nfs":
+		return fmt.Errorf("host: real nodes mount by the kernel's NFS client, and the lab has no NFS server for it; memory nodes have")
 	default:
-		return fmt.Errorf("host: real hosts do not know %q (known: ext3, ext4, xfs, grow-online:<fs>, block, power-loss)", feature)
+		return fmt.Errorf("host: real hosts do not know %q (known: ext3, ext4, xfs, grow-online:<fs>, block, power-loss, nfs)", feature)
 	}
 	tools := []string{"mkfs." + fstype}
 	if fstype == "xfs" {

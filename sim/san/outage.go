@@ -187,3 +187,11 @@ func (s *SAN) Recover(name string) error {
 		return ops, err
 	})
 }
+
+// IsCut says whether a node is cut off from all ports: see NodeCut.
+func (s *SAN) IsCut(nodeName string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := s.nodes[nodeName]
+	return n != nil && n.cut
+}

@@ -265,3 +265,8 @@ func (a *Array) SetPassword(user, password string) error {
 		return nil, a.core.SetPassword(user, password)
 	})
 }
+
+// Open opens a content by the name of its image (array.Volume.Image): what a
+// service of an array does with a volume that no host sees. What is written is
+// booked as that of hosts is. The caller closes it.
+func (s *SAN) Open(image string) (disk.Image, error) { return s.contents.open(image) }
