@@ -100,9 +100,9 @@ func notFiles(v csp.Volume, field string) error {
 }
 
 // share gives a node a share: to the clients that other nodes with it are, it
-// adds this one's.
-func (b *Backend) share(ctx context.Context, s *csp.Session, r controller.Attach, node kube.NodeInfo) (map[string]string, error) {
-	clients, err := b.clients(r, node)
+// adds this one's. listed are the clients that the volume's class names.
+func (b *Backend) share(ctx context.Context, s *csp.Session, r controller.Attach, node kube.NodeInfo, listed string) (map[string]string, error) {
+	clients, err := b.clients(listed, node)
 	if err != nil {
 		return nil, err
 	}
@@ -142,8 +142,8 @@ func (b *Backend) share(ctx context.Context, s *csp.Session, r controller.Attach
 
 // clients are those that a node is to a share: what the class says, else the
 // node's addresses.
-func (b *Backend) clients(r controller.Attach, node kube.NodeInfo) (out []string, err error) {
-	if out = names(r.Context[paramClients]); len(out) > 0 {
+func (b *Backend) clients(listed string, node kube.NodeInfo) (out []string, err error) {
+	if out = names(listed); len(out) > 0 {
 		return out, checkClients(out)
 	}
 	if b.forgetful {

@@ -122,6 +122,10 @@ func TestShareOfClass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A caller that has lost the volume's context gets the same.
+	if _, err := s.publishFiles(t.Context(), v, "uuid-2", func(q *csi.ControllerPublishVolumeRequest) { q.VolumeContext = nil }); err != nil {
+		t.Error(err)
+	}
 	const all = "*.example.com,10.0.*.1?"
 	if got := s.sharedWith("pvc-1"); got != all {
 		t.Errorf("shared with %q", got)

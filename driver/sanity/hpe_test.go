@@ -14,6 +14,7 @@ import (
 	"github.com/csilab/csilab/driver/hpe"
 	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/csp"
+	"github.com/csilab/csilab/sim/fileservice"
 	"github.com/csilab/csilab/sim/host"
 	"github.com/csilab/csilab/sim/san"
 )
@@ -26,6 +27,11 @@ func startISCSI(t *testing.T, p *platform) *world {
 
 func startFC(t *testing.T, p *platform) *world {
 	return startHPE(t, p, "fc", host.Adapters{WWPNs: []string{"100000109b000001", "100000109b010001"}})
+}
+
+// startFiles has a file service, whose shares the node mounts.
+func startFiles(t *testing.T, p *platform) *world {
+	return startHPE(t, p, "nfs", host.Adapters{IQN: "iqn.1994-05.com.redhat:sanity", Networks: []string{"10.0.0.11/24"}})
 }
 
 // startHPE builds a world with an array and its provider. The driver has no
@@ -43,11 +49,13 @@ func startHPE(t *testing.T, p *platform, protocol string, a host.Adapters) *worl
 	// A clone of 10 GiB is done in 1 ms.
 	net_, err := san.New(context.Background(), san.Config{Seed: 11, Store: w.disks, Arrays: []san.ArrayConfig{{Config: array.Config{Name: "array1", CopyMiBs: 10 << 20}}}})
 	must(err)
-	w.node, err = p.node(bios, net_.For(nodeName, a), a)
+	files := fileservice.New(net_)
+	servers := host.NewFileServers(files)
+	w.node, err = p.node(bios, net_.For(nodeName, a), a, servers)
 	must(err)
 	must(w.node.WriteFile(topologyFile, []byte("csi.hpe.com/zone=\"zone-a\"\n"), 0o644))
 	array1, _ := net_.Array("array1")
-	provider, err := csp.New(context.Background(), csp.Config{Arrays: []csp.Array{{Name: "array1", URL: array1.URL(), Backends: []string{"array1"}}}})
+	provider, err := csp.New(context.Background(), csp.Config{Arrays: []csp.Array{{Name: "array1", URL: array1.URL(), Backends: []string{"array1"}, FileService: files.Address("array1")}}})
 	must(err)
 	t.Cleanup(func() { cancel(); provider.Close(); net_.Close(); w.node.Close(); w.disks.Close() }) // after a failure here
 
@@ -60,6 +68,11 @@ func startHPE(t *testing.T, p *platform, protocol string, a host.Adapters) *worl
 		"DeleteSnapshotSecret": secret, "ControllerExpandVolumeSecret": secret, "ListSnapshotsSecret": secret, "ControllerModifyVolumeSecret": secret,
 	})
 	parameters := map[string]any{"accessProtocol": protocol, "cpg": san.DefaultCPG, "hostSeesVLUN": "false"}
+	if protocol == "nfs" {
+		w.backend = "hpe files"
+		// The node's id is the node, and has no addresses.
+		parameters["accessControlList"] = "10.0.0.0/24"
+	}
 	if w.node.Kind() == "real" {
 		// What mkfs writes goes through FUSE: an ext4 of this size has the least.
 		parameters["fsType"], w.size = "ext4", 256<<20
@@ -94,8 +107,9 @@ func startHPE(t *testing.T, p *platform, protocol string, a host.Adapters) *worl
 		cancel()
 		errs = append(errs, <-controller, <-plugin)
 		provider.Close()
+		errs = append(errs, w.node.Close(), servers.Close())
 		net_.Close()
-		errs = append(errs, w.node.Close(), w.disks.Close())
+		errs = append(errs, w.disks.Close())
 		return errors.Join(errs...)
 	}
 	return w

@@ -45,7 +45,7 @@ func real(t *testing.T) (*platform, error) {
 	if p.disks, err = disk.NewFiles(filepath.Join(p.dir, "disks")); err != nil {
 		return nil, err
 	}
-	p.node = func(bios string, s host.SAN, a host.Adapters) (host.Host, error) {
+	p.node = func(bios string, s host.SAN, a host.Adapters, _ *host.FileServers) (host.Host, error) {
 		return host.NewReal(context.Background(), host.RealConfig{Name: nodeName, Seed: 11, BIOSUUID: bios, SAN: s, Adapters: a, Dir: filepath.Join(p.dir, "n")})
 	}
 	p.plugin = func(ctx context.Context, backend driver.Backend, h host.Host, log *slog.Logger) (string, <-chan error, error) {

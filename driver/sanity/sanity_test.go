@@ -5,6 +5,7 @@ package sanity_test
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -46,6 +47,19 @@ var skips = map[string][]skip{
 		{text: "should fail when publishing more volumes than the node max attach limit", specs: 1, why: "neither provider nor driver counts a node's volumes, the scheduler does"},
 		{text: "GetCapacity", specs: 1, why: "GET_CAPACITY: a provider doesn't tell free space"},
 	}, alpha...),
+	"hpe files": append(append([]skip{
+		{text: "should fail when publishing more volumes than the node max attach limit", specs: 1, why: "neither provider nor driver counts a node's volumes, the scheduler does"},
+		{text: "GetCapacity", specs: 1, why: "GET_CAPACITY: a provider doesn't tell free space"},
+	}, alpha...), noCopies...),
+}
+
+// noCopies are specs about what the driver's capabilities promise of devices and
+// nobody has of shares: they would fail.
+var noCopies = []skip{
+	{text: "napshot", specs: 22, why: "no snapshots of shares"},
+	{text: "existing source volume", specs: 1, why: "no clones of shares"},
+	{text: "source volume is not found", specs: 1, why: "no clones of shares"},
+	{text: "GroupController", specs: 1, why: "no snapshots of shares"},
 }
 
 // unfinished are specs that csi-test v5.6.0 itself marks as pending (XIt).
@@ -65,7 +79,7 @@ func TestSanity(t *testing.T) {
 	for _, x := range []struct {
 		make func(*testing.T, *platform) *world
 		real bool // on a real node too
-	}{{startVSphere, true}, {startISCSI, true}, {startFC, os.Getenv("CSILAB_FULL") != ""}} {
+	}{{startVSphere, true}, {startISCSI, true}, {startFC, os.Getenv("CSILAB_FULL") != ""}, {startFiles, false}} {
 		worlds = append(worlds, x.make(t, memory(t)))
 		if !x.real || os.Getenv("CSILAB_SANITY_NODES") == "memory" {
 			continue
@@ -81,6 +95,9 @@ func TestSanity(t *testing.T) {
 	suites := map[string]int{}
 	for _, w := range worlds {
 		for _, access := range []string{"mount", "block"} {
+			if w.protocol == "nfs" && access == "block" {
+				continue // a share is no block device
+			}
 			cfg := w.config(access)
 			cfg.TestNodeVolumeAttachLimit = w.backend == "vsphere" && w.node.Kind() == "memory" && access == "mount"
 			suites[w.backend]++
@@ -94,6 +111,9 @@ func TestSanity(t *testing.T) {
 	suite, reporter := ginkgo.GinkgoConfiguration()
 	suite.ParallelTotal, suite.ParallelProcess = 1, 1
 	reporter.Succinct, reporter.NoColor = true, true
+	for _, k := range noCopies {
+		suite.SkipStrings = append(suite.SkipStrings, "^csi-sanity hpe files,.*"+regexp.QuoteMeta(k.text))
+	}
 	ginkgo.RunSpecs(t, "csi-sanity", suite, reporter)
 	for _, c := range contexts {
 		c.Finalize()

@@ -33,7 +33,7 @@ type platform struct {
 	disks disk.Store
 	// node makes the node with a BIOS uuid; s is the storage network that it is
 	// on, nil for none.
-	node func(bios string, s host.SAN, a host.Adapters) (host.Host, error)
+	node func(bios string, s host.SAN, a host.Adapters, f *host.FileServers) (host.Host, error)
 	// plugin runs the node's driver until ctx ends, and says where its socket is
 	// for this process.
 	plugin func(ctx context.Context, backend driver.Backend, h host.Host, log *slog.Logger) (socket string, done <-chan error, err error)
@@ -42,8 +42,8 @@ type platform struct {
 // memory is a node in memory with its driver in this process.
 func memory(t *testing.T) *platform {
 	p := &platform{dir: shortDir(t), disks: disk.NewMemory()}
-	p.node = func(bios string, s host.SAN, a host.Adapters) (host.Host, error) {
-		return host.NewMemory(host.MemoryConfig{Name: nodeName, Seed: 11, BIOSUUID: bios, SAN: s, Adapters: a}), nil
+	p.node = func(bios string, s host.SAN, a host.Adapters, f *host.FileServers) (host.Host, error) {
+		return host.NewMemory(host.MemoryConfig{Name: nodeName, Seed: 11, BIOSUUID: bios, SAN: s, Adapters: a, Files: f}), nil
 	}
 	p.plugin = func(ctx context.Context, backend driver.Backend, h host.Host, log *slog.Logger) (string, <-chan error, error) {
 		sock := filepath.Join(p.dir, "n.sock")
@@ -152,7 +152,7 @@ func startVSphere(t *testing.T, p *platform) *world {
 	b := &bus{disks: w.disks, open: map[string]disk.Image{}}
 	vc, err := vcenter.New(context.Background(), vcenter.Config{Seed: 11, TLS: true, Nodes: []vcenter.Node{{Name: nodeName, Zone: "zone-a"}}, Disks: w.disks, Hardware: b})
 	must(err)
-	w.node, err = p.node(vc.VMUUID(nodeName), nil, host.Adapters{})
+	w.node, err = p.node(vc.VMUUID(nodeName), nil, host.Adapters{}, nil)
 	must(err)
 	b.node = w.node
 	t.Cleanup(func() { cancel(); vc.Close(); w.node.Close(); w.disks.Close() }) // after a failure here

@@ -927,8 +927,8 @@ func (h *Memory) PowerOff() error {
 
 func (h *Memory) powerOff() {
 	h.off = true
+	h.forgetShares()
 	h.ns = namespace{}
-	h.remotes, h.mounting = 0, nil
 	for _, d := range h.devices {
 		d.dirty, d.refs, d.opens = nil, 0, 0
 	}

@@ -380,6 +380,7 @@ func (h *Memory) detachTree(m *mounted) {
 	h.ns.detach(m)
 	if m.remote != nil {
 		h.remotes--
+		h.cfg.Files.unmounted(m.remote.share)
 		return
 	}
 	if m.sb.vol != nil && m.sb.refs == 0 {

@@ -84,6 +84,21 @@ func (r *remote) access(p place) (Export, error) {
 	return e, nil
 }
 
+// forgetShares takes all mounts of shares with the node's power.
+func (h *Memory) forgetShares() {
+	if h.remotes > 0 {
+		h.lockFiles()
+		for _, m := range h.ns.table {
+			if m.remote != nil {
+				m.sb.refs--
+				h.cfg.Files.unmounted(m.remote.share)
+			}
+		}
+		h.leaveFiles()
+	}
+	h.remotes, h.mounting = 0, nil
+}
+
 // mountShare does what mount.nfs4 does. It returns "" or what that says.
 func (h *Memory) mountShare(r mountRequest, at place) string {
 	const tool = "mount.nfs4: "

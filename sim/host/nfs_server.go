@@ -139,6 +139,19 @@ func (f *FileServers) open(image string) (*share, error) {
 	return &share{image, v}, nil
 }
 
+// unmounted lets go of the content of a share that no client has mounted any more.
+// mu is held.
+func (f *FileServers) unmounted(s *share) {
+	if s.vol.sb.refs > 0 || f.shares[s.image] != s {
+		return
+	}
+	if s.vol.changed { // what can't be written is lost, as with any server that stops
+		_ = s.vol.commit()
+	}
+	_ = s.vol.dev.img.Close()
+	delete(f.shares, s.image)
+}
+
 // settle brings what the operation that has mu has changed to the servers'
 // disks.
 func (f *FileServers) settle() error {
