@@ -54,6 +54,9 @@ func (l *Lab) spoil(volume, node string, do func(d *disk.Damage, image string) e
 	if err != nil {
 		return nil, err
 	}
+	if b, ok := l.backend.(*hpe); ok && b.shareSource(volume) != "" {
+		return nil, Skip("what nodes read of a share can't be spoiled: its server reads the disk")
+	}
 	image, err := l.backend.image(volume)
 	if err != nil {
 		return nil, err
