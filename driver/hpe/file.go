@@ -101,10 +101,15 @@ func notFiles(v csp.Volume, field string) error {
 
 // share gives a node a share: to the clients that other nodes with it are, it
 // adds this one's. listed are the clients that the volume's class names.
-func (b *Backend) share(ctx context.Context, s *csp.Session, r controller.Attach, node kube.NodeInfo, listed string) (map[string]string, error) {
+func (b *Backend) share(ctx context.Context, s *csp.Session, v csp.Volume, r controller.Attach, node kube.NodeInfo, listed string) (map[string]string, error) {
 	clients, err := b.clients(listed, node)
 	if err != nil {
 		return nil, err
+	}
+	if v.Published && r.Access.Shared && listed == "" {
+		if err := b.noteUnknown(ctx, r.Volume); err != nil {
+			return nil, err
+		}
 	}
 	readOnly := r.ReadOnly || r.Access.ReadOnly
 	undo, err := b.remember(ctx, r, node.UUID, noteOf(readOnly, strings.Join(clients, ",")))
@@ -138,6 +143,23 @@ func (b *Backend) share(ctx context.Context, s *csp.Session, r controller.Attach
 		ro = "true"
 	}
 	return map[string]string{keyProtocol: nfs, keyExportIP: p.ExportIP, keyMountPath: p.MountPath, keyReadOnly: ro}, nil
+}
+
+// unknownNode stands in a record for nodes that had a share before the record was
+// lost.
+const unknownNode = "unknown"
+
+// noteUnknown is for a share of several nodes that is published, and no record
+// says for whom: who has it must keep it, so that it is for everybody until it is
+// deleted.
+func (b *Backend) noteUnknown(ctx context.Context, volume string) error {
+	rec, err := b.nodesOf(ctx, volume)
+	if err != nil || len(rec.Params) > 0 {
+		return err
+	}
+	b.log.WarnContext(ctx, "a share is published and no record says for whom: it is for everybody from now on", "volume", volume)
+	rec.Params = map[string]string{unknownNode: noteOf(false, "*")}
+	return b.put(ctx, rec, volume)
 }
 
 // clients are those that a node is to a share: what the class says, else the
@@ -219,6 +241,7 @@ func (b *Backend) unshare(ctx context.Context, s *csp.Session, volume string) er
 	if err != nil {
 		return err
 	}
+	delete(rec.Params, unknownNode)
 	if len(rec.Params) > 0 {
 		return controller.Errorf(controller.InUse, "volume %s is still shared with node %s", volume, slices.Min(slices.Collect(maps.Keys(rec.Params))))
 	}

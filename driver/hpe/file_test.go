@@ -261,6 +261,51 @@ func TestShareForgetful(t *testing.T) {
 	}
 }
 
+// A share whose record was lost stays with the nodes that have it, until it is
+// deleted. One for a single node goes over to the node that asks.
+func TestShareRecordLost(t *testing.T) {
+	s := newSystem(t)
+	ctx := t.Context()
+	v, err := s.create(t, "pvc-1", asFiles())
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(node, with string, change ...func(*csi.ControllerPublishVolumeRequest)) {
+		t.Helper()
+		if _, err := s.publishFiles(ctx, v, node, change...); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.sharedWith("pvc-1"); got != with {
+			t.Errorf("shared with %q, expected %q", got, with)
+		}
+	}
+	lose := func() {
+		s.records = record.NewMemory()
+		s.start()
+	}
+	publish("uuid-1", "10.0.0.11")
+	lose()
+	publish("uuid-2", "*,10.0.0.12")
+	for _, node := range []string{"uuid-2", "uuid-1"} {
+		if err := s.unpublish(ctx, "pvc-1", node); err != nil || s.sharedWith("pvc-1") != "*" {
+			t.Errorf("shared with %q, %v", s.sharedWith("pvc-1"), err)
+		}
+	}
+	if err := s.delete(ctx, "pvc-1"); err != nil {
+		t.Error(err)
+	}
+	if err := s.left(ctx); err != nil {
+		t.Error(err)
+	}
+	if v, err = s.create(t, "pvc-1", asFiles()); err != nil {
+		t.Fatal(err)
+	}
+	alone := func(q *csi.ControllerPublishVolumeRequest) { q.VolumeCapability = mount("") }
+	publish("uuid-1", "10.0.0.11", alone)
+	lose()
+	publish("uuid-2", "10.0.0.12", alone)
+}
+
 // shareLife takes a share through its life and looks at the array after each step.
 func (s *system) shareLife(ctx context.Context, name string) error {
 	var v *csi.Volume

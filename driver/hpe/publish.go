@@ -64,7 +64,7 @@ func (b *Backend) Attach(ctx context.Context, r controller.Attach) (map[string]s
 		return nil, err
 	}
 	if protocol == nfs {
-		return b.share(ctx, s, r, node, cmp.Or(r.Context[paramClients], own("access_control_list")))
+		return b.share(ctx, s, v, r, node, cmp.Or(r.Context[paramClients], own("access_control_list")))
 	}
 	h := csp.Host{Name: node.Name, UUID: node.UUID, IQNs: node.IQNs, Networks: node.Networks, WWPNs: node.WWPNs, NQNs: node.NQNs,
 		Protocol: protocol, Domain: cmp.Or(r.Context[paramVirtualDomain], own("virtual_domain"))}
