@@ -61,17 +61,17 @@ type Kubelet struct {
 	wg         sync.WaitGroup
 	kick       chan struct{} // the volume loop has something to decide
 	statusKick chan struct{}
+	claims     podsOfClaims
 	eventKick  chan struct{}
 
-	mu        sync.Mutex // guards what follows; never held across a wait
-	world     *world
-	plugins   *plugins
-	drivers   map[string]driver
-	pods      map[string]*podWorker      // by uid
-	podNames  map[string]string          // namespace/name -> uid of the newest
-	claimPods map[string]map[string]bool // namespace/claim -> uids
-	posted    []volumeName               // volumesInUse as the API server has it
-	events    []eventRecord
+	mu       sync.Mutex // guards what follows; never held across a wait
+	world    *world
+	plugins  *plugins
+	drivers  map[string]driver
+	pods     map[string]*podWorker // by uid
+	podNames map[string]string     // namespace/name -> uid of the newest
+	posted   []volumeName          // volumesInUse as the API server has it
+	events   []eventRecord
 }
 
 // New checks the configuration. It starts nothing.
@@ -101,7 +101,7 @@ func New(cfg Config) (*Kubelet, error) {
 		cfg: cfg, t: t, dirs: layout{cfg.RootDir}, log: cfg.Log.With("component", "kubelet@"+cfg.NodeName),
 		kick: make(chan struct{}, 1), statusKick: make(chan struct{}, 1), eventKick: make(chan struct{}, 1),
 		world: newWorld(t.BackOff, t.BackOffMax), plugins: newPlugins(t.BackOff, t.BackOffMax), drivers: map[string]driver{},
-		pods: map[string]*podWorker{}, podNames: map[string]string{}, claimPods: map[string]map[string]bool{},
+		pods: map[string]*podWorker{}, podNames: map[string]string{}, claims: podsOfClaims{of: map[string]map[string]bool{}},
 	}, nil
 }
 
@@ -138,13 +138,20 @@ func (k *Kubelet) Run(ctx context.Context) error {
 
 // concerns says which objects a kubelet hears of: of nodes its own, of pods its
 // node's (pkg/kubelet/kubelet.go, NewMainKubelet, fieldSelector metadata.name;
-// pkg/kubelet/config/apiserver.go, spec.nodeName).
+// pkg/kubelet/config/apiserver.go, spec.nodeName). It watches neither claims nor
+// volumes, but asks for those of its pods again and again; hearing of their
+// changes stands for that. What changed before a pod came is read when it comes.
 func (k *Kubelet) concerns(o store.Object) bool {
 	switch o := o.(type) {
 	case *corev1.Pod:
 		return o.Spec.NodeName == k.cfg.NodeName
 	case *corev1.Node:
 		return o.Name == k.cfg.NodeName
+	case *corev1.PersistentVolumeClaim:
+		return k.claims.has(store.Key(o))
+	case *corev1.PersistentVolume:
+		r := o.Spec.ClaimRef
+		return r != nil && k.t.Eager && k.claims.has(r.Namespace+"/"+r.Name)
 	}
 	return true
 }
@@ -214,7 +221,7 @@ func (k *Kubelet) dependencyChanged(claim string) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, uid := range sortedKeys(k.claimPods[claim]) {
+	for _, uid := range k.claims.pods(claim) {
 		if w := k.pods[uid]; w != nil {
 			w.resync = true
 			w.wake()
@@ -420,8 +427,11 @@ func (k *Kubelet) eventLoop(ctx context.Context) {
 		q := k.events
 		k.events = nil
 		k.mu.Unlock()
-		// What one moment brings about several pods comes in any order.
-		slices.SortStableFunc(q, func(a, b eventRecord) int { return cmp.Compare(store.Key(a.about), store.Key(b.about)) })
+		// What one moment brings, about several pods or volumes of one, comes in any order.
+		slices.SortFunc(q, func(a, b eventRecord) int {
+			return cmp.Or(cmp.Compare(store.Key(a.about), store.Key(b.about)), cmp.Compare(a.about.GetUID(), b.about.GetUID()),
+				cmp.Compare(a.reason, b.reason), cmp.Compare(a.msg, b.msg))
+		})
 		for _, e := range q {
 			k.cfg.Client.Event(ctx, e.about, e.kind, e.reason, "%s", e.msg)
 		}

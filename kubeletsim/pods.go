@@ -80,10 +80,7 @@ func (k *Kubelet) addWorker(pod *corev1.Pod) *podWorker {
 		if c := claimName(pod, v); c != "" {
 			key := pod.Namespace + "/" + c
 			w.claims = append(w.claims, key)
-			if k.claimPods[key] == nil {
-				k.claimPods[key] = map[string]bool{}
-			}
-			k.claimPods[key][w.uid] = true
+			k.claims.add(key, w.uid)
 		}
 	}
 	for _, c := range pod.Status.ContainerStatuses {
@@ -102,10 +99,7 @@ func (k *Kubelet) addWorker(pod *corev1.Pod) *podWorker {
 func (k *Kubelet) dropWorker(w *podWorker) {
 	delete(k.pods, w.uid)
 	for _, c := range w.claims {
-		delete(k.claimPods[c], w.uid)
-		if len(k.claimPods[c]) == 0 {
-			delete(k.claimPods, c)
-		}
+		k.claims.drop(c, w.uid)
 	}
 	if w.pod.Name != "" && k.podNames[store.Key(w.pod)] == w.uid {
 		delete(k.podNames, store.Key(w.pod))

@@ -287,7 +287,7 @@ func (n *Node) inPod(ctx context.Context, do func(*kubeletsim.Kubelet) error) er
 		limit = 5 * time.Minute
 	}
 	start := time.Now()
-	for {
+	for try := 0; ; try++ {
 		k, err := n.agent(ctx)
 		if err != nil {
 			return err
@@ -299,7 +299,7 @@ func (n *Node) inPod(ctx context.Context, do func(*kubeletsim.Kubelet) error) er
 		if !errors.Is(err, host.ErrFenced) && !errors.Is(err, kubeletsim.ErrNotHere) {
 			return err
 		}
-		if err := n.lab.pause(ctx); err != nil {
+		if err := n.lab.pauseFor(ctx, between(try, n.lab.opts.Timers)); err != nil {
 			return err
 		}
 	}

@@ -99,16 +99,14 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 // Events are the Event objects about o, oldest first: "Warning ProvisioningFailed: … (x3)".
 func (l *Lab) Events(o store.Object) []string {
 	var out []string
-	es := store.List[corev1.Event](l.user, "")
-	slices.SortFunc(es, func(a, b *corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
+	es := store.ListBy[corev1.Event](l.user, store.EventsByObject, string(o.GetUID()))
+	slices.SortStableFunc(es, func(a, b *corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
 	for _, e := range es {
-		if e.InvolvedObject.UID == o.GetUID() {
-			s := fmt.Sprintf("%s %s: %s", e.Type, e.Reason, e.Message)
-			if e.Count > 1 {
-				s += fmt.Sprintf(" (x%d)", e.Count)
-			}
-			out = append(out, s)
+		s := fmt.Sprintf("%s %s: %s", e.Type, e.Reason, e.Message)
+		if e.Count > 1 {
+			s += fmt.Sprintf(" (x%d)", e.Count)
 		}
+		out = append(out, s)
 	}
 	return out
 }

@@ -125,6 +125,7 @@ func ListBy[T any, P ptr[T]](c *Client, ix Index, value string) []P {
 	k := kindOfIndex[T](ix)
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
+	c.s.expire()
 	var out []P
 	if v := c.s.cuts[c.actor]; v != nil {
 		for _, o := range v.known.listBy(ix, value) {

@@ -10,12 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// copyStatus sets dst's Status from src, for kinds that have one.
-func copyStatus(dst, src Object) {
-	d, s := reflect.ValueOf(dst).Elem().FieldByName("Status"), reflect.ValueOf(src.DeepCopyObject()).Elem().FieldByName("Status")
+// shareStatus gives dst src's Status, for kinds that have one. Both are stored or
+// about to be: what they share nobody changes.
+func shareStatus(dst, src Object) {
+	d, s := reflect.ValueOf(dst).Elem().FieldByName("Status"), reflect.ValueOf(src).Elem().FieldByName("Status")
 	if d.IsValid() && s.IsValid() {
 		d.Set(s)
 	}
+}
+
+// shallow is another object that shares what o refers to: fields of it may be set,
+// but what they refer to must not be changed.
+func shallow(o Object) Object {
+	v := reflect.New(reflect.TypeOf(o).Elem())
+	v.Elem().Set(reflect.ValueOf(o).Elem())
+	return v.Interface().(Object)
 }
 
 func specEqual(a, b Object) bool {

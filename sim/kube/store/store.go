@@ -113,7 +113,8 @@ const (
 	Deleted  EventType = "DELETED"
 )
 
-// Event is a change. Object is a copy of the receiver's own.
+// Event is a change. Object is shared by all who hear of it and must not be
+// changed, as with an informer.
 type Event struct {
 	Type   EventType
 	Kind   string
@@ -131,6 +132,8 @@ type Store struct {
 	watches map[*Watch]struct{}
 	cuts    map[string]*cut // by actor
 	in      *fault.Interceptor
+
+	fleeting []fleeting // Event objects, by the time that they go
 }
 
 // New returns an empty store. Uids are a pure function of seed, kind, name and
@@ -216,6 +219,7 @@ func Get[T any, P ptr[T]](c *Client, ns, name string) (P, error) {
 	k := infoOf(reflect.TypeFor[T]())
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
+	c.s.expire()
 	o, ok := c.s.objectsOf(c.actor)[k.kind][key(ns, name)]
 	if !ok {
 		return nil, apierrors.NewNotFound(k.resource, name)
@@ -228,6 +232,7 @@ func List[T any, P ptr[T]](c *Client, ns string) []P {
 	k := infoOf(reflect.TypeFor[T]())
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
+	c.s.expire()
 	var out []P
 	for _, o := range c.s.objectsOf(c.actor)[k.kind] {
 		if ns == "" || o.GetNamespace() == ns {
@@ -246,6 +251,7 @@ func (c *Client) Create(ctx context.Context, o Object) error {
 		s := c.s
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.expire()
 		if k.namespaced && o.GetNamespace() == "" {
 			o.SetNamespace("default")
 		}
@@ -269,7 +275,9 @@ func (c *Client) Create(ctx context.Context, o Object) error {
 		o.SetGeneration(1)
 		prepareForCreate(o)
 		o.GetObjectKind().SetGroupVersionKind(k.gvk)
-		s.put(Added, k, o)
+		st := o.DeepCopyObject().(Object)
+		s.put(Added, k, st)
+		o.SetResourceVersion(st.GetResourceVersion())
 		return nil
 	})
 }
@@ -280,24 +288,28 @@ func (s *Store) uid(kind, key string) string {
 	return deterministicUUID(s.seed, kind, key, s.uids[kind+"|"+key])
 }
 
-// put stores a copy of o under the next resource version and tells the watches.
+// put stores o itself under the next resource version and tells the watches: from
+// here on nobody may change it.
 func (s *Store) put(t EventType, k kindInfo, o Object) {
 	s.rv++
 	o.SetResourceVersion(strconv.FormatUint(s.rv, 10))
-	st := o.DeepCopyObject().(Object)
 	if s.objects[k.kind] == nil {
 		s.objects[k.kind] = map[string]Object{}
 	}
-	old, next := s.objects[k.kind][Key(o)], st
+	ky := Key(o)
+	old, next := s.objects[k.kind][ky], o
 	if t == Deleted {
 		next = nil
-		delete(s.objects[k.kind], Key(o))
+		delete(s.objects[k.kind], ky)
 	} else {
-		s.objects[k.kind][Key(o)] = st
+		s.objects[k.kind][ky] = o
+		if k.kind == eventKind {
+			s.fleeting = append(s.fleeting, fleeting{ky, o.GetResourceVersion(), time.Now().Add(EventTTL)})
+		}
 	}
 	s.indexes.move(k.kind, old, next)
 	for w := range s.watches {
-		w.push(t, k.kind, st)
+		w.push(t, k.kind, o)
 	}
 }
 
@@ -319,6 +331,7 @@ func (c *Client) update(ctx context.Context, o Object, statusOnly bool) error {
 		s := c.s
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.expire()
 		old, ok := s.objects[k.kind][Key(o)]
 		if !ok {
 			return apierrors.NewNotFound(k.resource, o.GetName())
@@ -331,11 +344,12 @@ func (c *Client) update(ctx context.Context, o Object, statusOnly bool) error {
 		}
 		next := o.DeepCopyObject().(Object)
 		if statusOnly {
-			next = old.DeepCopyObject().(Object)
-			copyStatus(next, o)
+			status := next
+			next = shallow(old)
+			shareStatus(next, status)
 			prepareForStatusUpdate(next, old)
 		} else {
-			copyStatus(next, old)
+			shareStatus(next, old)
 			next.SetDeletionTimestamp(old.GetDeletionTimestamp())
 			next.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
 			next.SetCreationTimestamp(old.GetCreationTimestamp())
@@ -385,6 +399,7 @@ func (c *Client) delete(ctx context.Context, o Object, now bool) error {
 		s := c.s
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.expire()
 		old, ok := s.objects[k.kind][Key(o)]
 		if !ok {
 			return apierrors.NewNotFound(k.resource, o.GetName())
@@ -392,7 +407,7 @@ func (c *Client) delete(ctx context.Context, o Object, now bool) error {
 		if o.GetUID() != "" && o.GetUID() != old.GetUID() {
 			return apierrors.NewConflict(k.resource, o.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s)", o.GetUID(), old.GetUID()))
 		}
-		next := old.DeepCopyObject().(Object)
+		next := shallow(old)
 		grace := int64(0)
 		if p, ok := next.(*corev1.Pod); ok && !now {
 			grace = podGrace(p)
@@ -578,7 +593,6 @@ func (c *Client) watch(ctx context.Context, keep func(Object) bool, kind []strin
 					return
 				}
 				c.Await(ctx, "event "+e.Kind, Key(e.Object))
-				e.Object = e.Object.DeepCopyObject().(Object)
 				select {
 				case out <- e:
 				case <-ctx.Done():
