@@ -15,8 +15,7 @@
 // the volume, not bind mounts; SELinux, inline ephemeral CSI volumes, service
 // account tokens for drivers, static pods, probes and the periodic update of
 // the attach limit (nodeAllocatableUpdatePeriodSeconds) are not modelled; a pod's
-// directory is removed before its object, not some time after; the Ready
-// condition's heartbeat stands for the Lease; timers have no jitter. Unlike
-// kubelet v1.37.2 a restart also finds volumes that are staged and that no pod
+// directory is removed before its object, not some time after; timers have no
+// jitter. Unlike kubelet v1.37.2 a restart also finds volumes that are staged and that no pod
 // has any more, see Config.PodDirsOnly.
 package kubeletsim

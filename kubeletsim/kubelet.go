@@ -64,6 +64,8 @@ type Kubelet struct {
 	claims     podsOfClaims
 	eventKick  chan struct{}
 
+	reported time.Time // when the node's status was written last; statusLoop owns it
+
 	mu       sync.Mutex // guards what follows; never held across a wait
 	world    *world
 	plugins  *plugins
@@ -129,6 +131,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		k.nodeChanged(node)
 	}
 	k.spawn(func() { k.volumeLoop(ctx) })
+	k.spawn(func() { k.leaseLoop(ctx) })
 	k.spawn(func() { k.statusLoop(ctx) })
 	for e := range objects { // closes when ctx ends
 		k.objectChanged(ctx, e)

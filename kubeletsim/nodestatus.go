@@ -2,6 +2,7 @@ package kubeletsim
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csilab/csilab/sim/kube/nodestatus"
 	"github.com/csilab/csilab/sim/kube/store"
 )
 
@@ -93,24 +95,35 @@ func (k *Kubelet) synced() bool {
 	return true
 }
 
-// postStatus writes the Ready condition and volumesInUse. Only once the API
-// server has them do attachable volumes go on (I6 rests on that order).
-//
-// Kubelet renews a Lease each 10 s and the Node status only on a change or
-// each 5 min; here the condition's heartbeat time stands for both.
+// postStatus writes the Ready condition and volumesInUse, when they have changed
+// or were not written for long (pkg/kubelet/kubelet_node_status.go,
+// tryUpdateNodeStatus). Only once the API server has them do attachable volumes go
+// on (I6 rests on that order).
 func (k *Kubelet) postStatus(ctx context.Context) {
 	for range 5 { // pkg/kubelet/kubelet.go, nodeStatusUpdateRetry
 		k.mu.Lock()
 		synced, inUse := k.synced(), k.world.inUse()
 		k.mu.Unlock()
+		var seen *corev1.Node // unless it was written
 		node, err := store.ModifyStatus(ctx, k.cfg.Client, "", k.cfg.NodeName, func(n *corev1.Node) error {
+			if nodestatus.Ready(n) && (!synced || slices.Equal(n.Status.VolumesInUse, inUse)) && time.Since(k.reported) < k.t.NodeStatusReport {
+				seen = n
+				return errUnchanged
+			}
+			seen = nil
 			k.setReady(n)
 			if synced {
 				n.Status.VolumesInUse = inUse
 			}
 			return nil
 		})
+		if errors.Is(err, errUnchanged) {
+			node, err = seen, nil
+		}
 		if err == nil {
+			if seen == nil {
+				k.reported = time.Now()
+			}
 			k.mu.Lock()
 			k.posted = node.Status.VolumesInUse
 			changed := k.world.reported(node.Status.VolumesInUse)
@@ -129,6 +142,8 @@ func (k *Kubelet) postStatus(ctx context.Context) {
 		}
 	}
 }
+
+var errUnchanged = errors.New("the status of the node has not changed")
 
 func (k *Kubelet) setReady(n *corev1.Node) {
 	now := metav1.NewTime(time.Now())

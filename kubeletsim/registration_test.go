@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -97,9 +98,56 @@ func TestRegistrationWritesNodeInfo(t *testing.T) {
 		if o := r.csiNode().OwnerReferences; len(o) != 1 || o[0].UID != n.UID {
 			t.Errorf("CSINode is owned by %v", o)
 		}
-		time.Sleep(25 * time.Second)
-		n = must(store.Get[corev1.Node](r.client, "", nodeName))
-		if c := n.Status.Conditions[0]; c.Status != corev1.ConditionTrue || time.Since(c.LastHeartbeatTime.Time) > 10*time.Second {
+	})
+}
+
+// The Lease is renewed every 10 s; the status is written on a change and every five
+// minutes. A Lease that was deleted is made anew.
+func TestHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.up()
+		status := func() (ready corev1.NodeCondition, version string) {
+			n := must(store.Get[corev1.Node](r.client, "", nodeName))
+			return n.Status.Conditions[0], n.ResourceVersion
+		}
+		lease := func() *coordinationv1.Lease {
+			return must(store.Get[coordinationv1.Lease](r.client, corev1.NamespaceNodeLease, nodeName))
+		}
+		first, version := status()
+		if first.Status != corev1.ConditionTrue {
+			t.Errorf("Ready %+v", first)
+		}
+		time.Sleep(4*time.Minute + 55*time.Second)
+		l := lease()
+		if o := l.OwnerReferences; len(o) != 1 || o[0].Name != nodeName || *l.Spec.HolderIdentity != nodeName || *l.Spec.LeaseDurationSeconds != 40 {
+			t.Errorf("lease %+v", l)
+		}
+		if age := time.Since(l.Spec.RenewTime.Time); age >= 10*time.Second {
+			t.Errorf("renewed %v ago", age)
+		}
+		if c, v := status(); v != version {
+			t.Errorf("the status was written though nothing changed: %+v", c)
+		}
+		time.Sleep(15 * time.Second)
+		if c, v := status(); v == version || !c.LastTransitionTime.Equal(&first.LastTransitionTime) || time.Since(c.LastHeartbeatTime.Time) > 20*time.Second {
+			t.Errorf("after five minutes: %+v", c)
+		}
+		if err := r.client.Delete(r.ctx, l); err != nil {
+			t.Fatal(err)
+		}
+		_, err := store.ModifyStatus(r.ctx, r.client, "", nodeName, func(n *corev1.Node) error {
+			n.Status.Conditions[0].Status = corev1.ConditionUnknown
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		if age := time.Since(lease().Spec.RenewTime.Time); age >= 11*time.Second {
+			t.Errorf("renewed %v ago", age)
+		}
+		if c, _ := status(); c.Status != corev1.ConditionTrue {
 			t.Errorf("Ready %+v", c)
 		}
 	})

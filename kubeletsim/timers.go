@@ -5,10 +5,17 @@ import "time"
 // Timers are all the times that a kubelet waits for something. The zero value
 // of a field is that of RealTimers.
 type Timers struct {
-	// NodeStatusUpdate is how often the Node object gets a heartbeat and, unless
-	// Eager, the only moment when volumesInUse is reported: an attachable volume
-	// waits for it. Real: 10 s (pkg/kubelet/apis/config/v1beta1/defaults.go).
+	// NodeStatusUpdate is how often kubelet looks whether the status of its Node
+	// has changed and, unless Eager, the only moment when volumesInUse is reported:
+	// an attachable volume waits for it. Real: 10 s (pkg/kubelet/apis/config/v1beta1/defaults.go).
 	NodeStatusUpdate time.Duration
+	// NodeStatusReport is how often the status is written though nothing has
+	// changed. Real: 5 min (nodeStatusReportFrequency; the random delay that
+	// spreads the writes of many nodes is left out).
+	NodeStatusReport time.Duration
+	// LeaseRenew is how often the node's Lease is renewed. Real: 10 s, a quarter of
+	// nodeLeaseDurationSeconds (pkg/kubelet/kubelet.go, nodeLeaseRenewIntervalFraction).
+	LeaseRenew time.Duration
 	// SyncFrequency is how often a running pod is synced without a cause; unless
 	// Eager this is when an online resize is noticed. Real: 1 min (syncFrequency).
 	SyncFrequency time.Duration
@@ -43,7 +50,7 @@ type Timers struct {
 // RealTimers are kubelet's defaults.
 func RealTimers() Timers {
 	return Timers{
-		NodeStatusUpdate: 10 * time.Second, SyncFrequency: time.Minute, PodBackOff: 10 * time.Second,
+		NodeStatusUpdate: 10 * time.Second, NodeStatusReport: 5 * time.Minute, LeaseRenew: 10 * time.Second, SyncFrequency: time.Minute, PodBackOff: 10 * time.Second,
 		MountTimeout: 2*time.Minute + 3*time.Second,
 		BackOff:      500 * time.Millisecond, BackOffMax: 2*time.Minute + 2*time.Second, CSICall: 2 * time.Minute,
 		RegistrationDial: 10 * time.Second, RegistrationInfo: time.Second, RegistrationNotify: 5 * time.Second,
@@ -54,7 +61,7 @@ func RealTimers() Timers {
 // FastTimers are for tests on the wall clock.
 func FastTimers() Timers {
 	return Timers{
-		NodeStatusUpdate: time.Second, SyncFrequency: 5 * time.Second, PodBackOff: 200 * time.Millisecond,
+		NodeStatusUpdate: time.Second, NodeStatusReport: 10 * time.Second, LeaseRenew: time.Second, SyncFrequency: 5 * time.Second, PodBackOff: 200 * time.Millisecond,
 		MountTimeout: 10 * time.Second,
 		BackOff:      25 * time.Millisecond, BackOffMax: time.Second, CSICall: 10 * time.Second,
 		RegistrationDial: time.Second, RegistrationInfo: time.Second, RegistrationNotify: 2 * time.Second,
@@ -69,7 +76,7 @@ func (t Timers) withDefaults() Timers {
 		p *time.Duration
 		d time.Duration
 	}{
-		{&t.NodeStatusUpdate, r.NodeStatusUpdate}, {&t.SyncFrequency, r.SyncFrequency}, {&t.PodBackOff, r.PodBackOff},
+		{&t.NodeStatusUpdate, r.NodeStatusUpdate}, {&t.NodeStatusReport, r.NodeStatusReport}, {&t.LeaseRenew, r.LeaseRenew}, {&t.SyncFrequency, r.SyncFrequency}, {&t.PodBackOff, r.PodBackOff},
 		{&t.MountTimeout, r.MountTimeout}, {&t.BackOff, r.BackOff}, {&t.BackOffMax, r.BackOffMax}, {&t.CSICall, r.CSICall},
 		{&t.RegistrationDial, r.RegistrationDial}, {&t.RegistrationInfo, r.RegistrationInfo},
 		{&t.RegistrationNotify, r.RegistrationNotify}, {&t.StatusRetry, r.StatusRetry},

@@ -2,10 +2,8 @@
 // marked Ready=Unknown, and taints tell the scheduler and the eviction what a
 // node's conditions are. The rules are those of k8s v1.37.2
 // pkg/controller/nodelifecycle/node_lifecycle_controller.go. Where the original
-// looks every 5 s, this one acts when a heartbeat is due.
-//
-// There are no leases: a heartbeat is a change of the Ready condition's
-// lastHeartbeatTime.
+// looks every 5 s, this one acts when a heartbeat is due. A heartbeat is a renewal
+// of the node's Lease, or a change of the Ready condition's lastHeartbeatTime.
 package nodelifecycle
 
 import (
@@ -16,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,7 +74,8 @@ type Controller struct {
 type health struct {
 	zone      string
 	heartbeat time.Time // of the last report, by the node's clock
-	probe     time.Time // when it was seen, by ours
+	renewed   time.Time // of its Lease, likewise
+	probe     time.Time // when one of the two was seen, by ours
 	ready     corev1.ConditionStatus
 }
 
@@ -93,13 +93,17 @@ func New(cfg Config) *Controller {
 
 // Run runs the controller until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	return controller.Run(ctx, controller.Config{Name: Actor, Client: c.c, Log: c.log, Kinds: []string{"Node"},
+	return controller.Run(ctx, controller.Config{Name: Actor, Client: c.c, Log: c.log, Kinds: []string{"Node", "Lease"},
 		Keys: c.Keys, Reconcile: c.Reconcile, Workers: 8}) // nodeUpdateWorkerSize
 }
 
 // Keys is the node, and all nodes when the state of the cluster may have changed.
 func (c *Controller) Keys(e store.Event) []string {
-	n := e.Object.(*corev1.Node)
+	n, ok := e.Object.(*corev1.Node)
+	if !ok {
+		c.renewed(e)
+		return nil // the next look at the node is when its heartbeat was due
+	}
 	if !c.observe(n, e.Type) {
 		return []string{n.Name}
 	}
@@ -152,6 +156,19 @@ func (c *Controller) observe(n *corev1.Node, t store.EventType) (changed bool) {
 	changed = h.ready != readyStatus(n) || h.zone != zoneKey(n)
 	h.ready, h.zone = readyStatus(n), zoneKey(n)
 	return changed
+}
+
+// renewed notes a node's heartbeat by its Lease (tryUpdateNodeHealth).
+func (c *Controller) renewed(e store.Event) {
+	l, ok := e.Object.(*coordinationv1.Lease)
+	if !ok || l.Namespace != corev1.NamespaceNodeLease || l.Spec.RenewTime == nil || e.Type == store.Deleted {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.nodes[l.Name]; h != nil && h.renewed.Before(l.Spec.RenewTime.Time) {
+		h.renewed, h.probe = l.Spec.RenewTime.Time, time.Now()
+	}
 }
 
 // Reconcile looks whether a node's heartbeat is overdue and sets its taints.

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,11 +22,15 @@ type world struct {
 	*testing.T
 	c     *store.Client
 	beats map[string]context.CancelFunc
+	// leases says that nodes are alive by their Leases, not by their statuses.
+	leases bool
 }
 
-func newWorld(t *testing.T, nodes ...string) *world {
+func newWorld(t *testing.T, nodes ...string) *world { return newWorldBy(t, false, nodes...) }
+
+func newWorldBy(t *testing.T, leases bool, nodes ...string) *world {
 	s := store.New(1, nil)
-	w := &world{T: t, c: s.Client("test"), beats: map[string]context.CancelFunc{}}
+	w := &world{T: t, c: s.Client("test"), beats: map[string]context.CancelFunc{}, leases: leases}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() {
@@ -56,8 +61,18 @@ func (w *world) alive(node string) {
 	w.beats[node] = cancel
 	go func() {
 		for ctx.Err() == nil {
+			if w.leases { // the status stays as it is
+				now := metav1.NewMicroTime(time.Now())
+				_, err := store.Modify(ctx, w.c, corev1.NamespaceNodeLease, node, func(l *coordinationv1.Lease) error { l.Spec.RenewTime = &now; return nil })
+				if err != nil {
+					_ = w.c.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node}, Spec: coordinationv1.LeaseSpec{RenewTime: &now}})
+				}
+			}
 			_, _ = store.ModifyStatus(ctx, w.c, "", node, func(n *corev1.Node) error {
 				r := nodestatus.Condition(n, corev1.NodeReady)
+				if w.leases && r != nil && r.Status == corev1.ConditionTrue {
+					return context.Canceled
+				}
 				if r == nil {
 					n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeReady})
 					r = nodestatus.Condition(n, corev1.NodeReady)
@@ -104,8 +119,13 @@ const (
 )
 
 func TestSilentNode(t *testing.T) {
+	t.Run("status", func(t *testing.T) { silentNode(t, false) })
+	t.Run("lease", func(t *testing.T) { silentNode(t, true) })
+}
+
+func silentNode(t *testing.T, leases bool) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "a", "b")
+		w := newWorldBy(t, leases, "a", "b")
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{NodeName: "a"}}
 		if err := w.c.Create(ctx, p); err != nil {
 			t.Fatal(err)

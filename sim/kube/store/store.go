@@ -18,6 +18,7 @@ import (
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -72,6 +73,7 @@ func registerAll() struct{} {
 	register[storagev1.CSINode](storage, "csinodes", false)
 	register[storagev1.CSIDriver](storage, "csidrivers", false)
 	register[storagev1.CSIStorageCapacity](storage, "csistoragecapacities", true)
+	register[coordinationv1.Lease](coordinationv1.SchemeGroupVersion, "leases", true)
 	register[hpev1.HPENodeInfo](hpev1.SchemeGroupVersion, "hpenodeinfos", false)
 	snap := snapshotv1.SchemeGroupVersion
 	register[snapshotv1.VolumeSnapshot](snap, "volumesnapshots", true)
@@ -189,7 +191,7 @@ func (c *Client) do(ctx context.Context, verb string, k kindInfo, o Object, op f
 		call.Volume = Key(o)
 	case *snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent:
 		call.Snapshot = Key(o)
-	case *corev1.Node, *storagev1.CSINode:
+	case *corev1.Node, *storagev1.CSINode, *coordinationv1.Lease:
 		call.Node = o.GetName()
 	case *corev1.Pod:
 		call.Node = x.Spec.NodeName
