@@ -186,10 +186,8 @@ func (n *Node) mountedAt(volumeID, serial string) (paths []string) {
 		return nil
 	}
 	pv := ""
-	for _, p := range store.List[corev1.PersistentVolume](n.lab.user, "") {
-		if p.Spec.CSI != nil && p.Spec.CSI.VolumeHandle == volumeID {
-			pv = p.Name
-		}
+	for _, p := range store.SeeBy[corev1.PersistentVolume](n.lab.user, store.VolumesByHandle, store.VolumeKey(n.lab.DriverName(), volumeID)) {
+		pv = p.Name
 	}
 	raw := kubeletRoot + "/plugins/kubernetes.io/csi/volumeDevices/publish/" + pv + "/"
 	of := n.serials()

@@ -46,6 +46,31 @@ type hpe struct {
 	password  string
 	rotations int               // of the password
 	byHand    map[string]string // id of a volume that an administrator made, by its virtual volume
+
+	read map[string]comment // what a virtual volume's name and comment say
+}
+
+// comment is what the provider wrote of itself into a virtual volume's comment.
+type comment struct {
+	id         string // "" where the provider did not make it
+	isSnapshot bool
+}
+
+// comment reads a virtual volume's comment, once: each look at the lab asks for all.
+func (b *hpe) comment(v array.Volume) comment {
+	key := v.Name + "\n" + v.Comment
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, ok := b.read[key]
+	if !ok {
+		r.id, _ = csp.IDOf(v.Name, v.Comment)
+		r.isSnapshot = csp.IsSnapshot(v.Comment)
+		if b.read == nil || len(b.read) >= 10_000 {
+			b.read = map[string]comment{}
+		}
+		b.read[key] = r
+	}
+	return r
 }
 
 var _ backend = (*hpe)(nil)
@@ -211,8 +236,8 @@ func (b *hpe) providerID(*Node) string { return "" }
 
 // known is what the storage provider says of a virtual volume.
 func (b *hpe) known(v array.Volume) (id string, ours bool) {
-	if id, ok := csp.IDOf(v.Name, v.Comment); ok {
-		return id, true
+	if r := b.comment(v); r.id != "" {
+		return r.id, true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -229,8 +254,8 @@ func (b *hpe) records() map[string]string {
 	for _, a := range b.san.Arrays() {
 		a.Look(func(core *array.Array) {
 			for _, v := range core.Volumes() {
-				if id, ok := csp.IDOf(v.Name, v.Comment); ok {
-					out[v.WWN] = id
+				if r := b.comment(v); r.id != "" {
+					out[v.WWN] = r.id
 				}
 			}
 		})
@@ -239,13 +264,13 @@ func (b *hpe) records() map[string]string {
 }
 
 // isSnapshot tells the snapshots of the driver from volumes.
-func isSnapshot(v array.Volume) bool { return csp.IsSnapshot(v.Comment) }
+func (b *hpe) isSnapshot(v array.Volume) bool { return b.comment(v).isSnapshot }
 
 func (b *hpe) volumes() (out []volume) {
 	records := b.records()
 	for _, a := range b.san.Arrays() {
 		for _, v := range append(a.Volumes(), a.Snapshots()...) {
-			if isSnapshot(v) {
+			if b.isSnapshot(v) {
 				continue
 			}
 			x := volume{bytes: v.SizeMiB << 20}
@@ -271,7 +296,7 @@ func (b *hpe) sides(id string) (out []string) {
 	for _, a := range b.san.Arrays() {
 		for _, v := range append(a.Volumes(), a.Snapshots()...) {
 			known, _ := b.known(v)
-			if !isSnapshot(v) && (known == id || records[v.WWN] == id) {
+			if !b.isSnapshot(v) && (known == id || records[v.WWN] == id) {
 				out = append(out, a.Name()+"/"+v.Name)
 			}
 		}
@@ -294,7 +319,7 @@ func (b *hpe) snapshots() (out []snapshot) {
 	for _, a := range b.san.Arrays() {
 		all := append(a.Volumes(), a.Snapshots()...)
 		for _, v := range all {
-			if !isSnapshot(v) {
+			if !b.isSnapshot(v) {
 				continue
 			}
 			s := snapshot{}

@@ -272,7 +272,7 @@ func (l *Lab) DeletePVC(ctx context.Context, name string) error {
 		}
 		return nil
 	}, func() (bool, error) {
-		pv, err := store.Get[corev1.PersistentVolume](l.user, "", pvName)
+		pv, err := store.See[corev1.PersistentVolume](l.user, "", pvName)
 		if apierrors.IsNotFound(err) {
 			return true, nil
 		}
@@ -283,9 +283,7 @@ func (l *Lab) DeletePVC(ctx context.Context, name string) error {
 // Detached waits until no VolumeAttachment of a claim's volume is left.
 func (l *Lab) Detached(ctx context.Context, pv string) error {
 	return l.waitFor(ctx, fmt.Sprintf("PersistentVolume %s is detached", pv), nil, func() (bool, error) {
-		return !slices.ContainsFunc(store.List[storagev1.VolumeAttachment](l.user, ""), func(a *storagev1.VolumeAttachment) bool {
-			return a.Spec.Source.PersistentVolumeName != nil && *a.Spec.Source.PersistentVolumeName == pv
-		}), nil
+		return len(store.SeeBy[storagev1.VolumeAttachment](l.user, store.AttachmentsByPV, pv)) == 0, nil
 	}, "VolumeAttachment")
 }
 

@@ -157,7 +157,7 @@ func (a *Controller) volumeOf(va *storagev1.VolumeAttachment) string {
 }
 
 func (a *Controller) volumeOfPV(name string) string {
-	pv, err := store.Get[corev1.PersistentVolume](a.c, "", name)
+	pv, err := store.See[corev1.PersistentVolume](a.c, "", name)
 	if err != nil || pv.Spec.CSI == nil {
 		return ""
 	}
@@ -176,7 +176,7 @@ func (a *Controller) Keys(e store.Event) []string {
 	case *corev1.Pod:
 		for _, k := range store.ClaimKeys(o) {
 			ns, name := store.SplitKey(k)
-			if claim, err := store.Get[corev1.PersistentVolumeClaim](a.c, ns, name); err == nil && claim.Spec.VolumeName != "" {
+			if claim, err := store.See[corev1.PersistentVolumeClaim](a.c, ns, name); err == nil && claim.Spec.VolumeName != "" {
 				add(a.volumeOfPV(claim.Spec.VolumeName))
 			}
 		}
@@ -204,7 +204,7 @@ func (a *Controller) Keys(e store.Event) []string {
 			add(nodePrefix + o.Name)
 			keys = append(keys, a.volumesOn(o.Name)...)
 			if e.Type == store.Added { // pods may have waited for the node
-				for _, p := range store.ListBy[corev1.Pod](a.c, store.PodsByNode, o.Name) {
+				for _, p := range store.SeeBy[corev1.Pod](a.c, store.PodsByNode, o.Name) {
 					keys = append(keys, a.Keys(store.Event{Type: store.Modified, Object: p})...)
 				}
 			}

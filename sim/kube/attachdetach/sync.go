@@ -45,7 +45,7 @@ func (a *Controller) desire(v *volume) desired {
 			if node == "" || podstatus.Terminated(p) {
 				continue
 			}
-			if _, err := store.Get[corev1.Node](a.c, "", node); err != nil && v.nodes[node] == nil {
+			if _, err := store.See[corev1.Node](a.c, "", node); err != nil && v.nodes[node] == nil {
 				continue // a node that is not known; one that was stays wanted while it has pods
 			}
 			d.pods[node] = append(d.pods[node], p)
@@ -322,7 +322,7 @@ func (s *step) detach(ctx context.Context, node string) error {
 	}
 	o := s.begin(detach, node)
 	if !force && !taint { // operation_generator.go, verifyVolumeIsSafeToDetach
-		if n, err := store.Get[corev1.Node](s.c, "", node); err == nil && slices.Contains(n.Status.VolumesInUse, corev1.UniqueVolumeName(s.v.name)) {
+		if n, err := store.See[corev1.Node](s.c, "", node); err == nil && slices.Contains(n.Status.VolumesInUse, corev1.UniqueVolumeName(s.v.name)) {
 			s.fail(ctx, o, fmt.Errorf("volume is still in use by node, according to Node status"))
 			s.at(o.until)
 			return nil
@@ -380,7 +380,7 @@ func (s *step) attach(ctx context.Context, node string) error {
 		s.at(o.until)
 		return nil
 	}
-	if _, err := store.Get[corev1.Node](s.c, "", node); err != nil {
+	if _, err := store.See[corev1.Node](s.c, "", node); err != nil {
 		return nil // gone: its pods are garbage
 	}
 	delete(s.v.multiAttach, node)

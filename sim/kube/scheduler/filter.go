@@ -129,13 +129,13 @@ func preferred(p *corev1.Pod, n *corev1.Node) int64 {
 
 // podsOn are the pods that run on a node or will. s.mu is held.
 func (s *Scheduler) podsOn(node string) []*corev1.Pod {
-	pods := slices.DeleteFunc(store.ListBy[corev1.Pod](s.c, store.PodsByNode, node), podstatus.Ended)
+	pods := slices.DeleteFunc(store.SeeBy[corev1.Pod](s.c, store.PodsByNode, node), podstatus.Ended)
 	for key, st := range s.pods {
 		if st.assumed == nil || st.assumed.node != node {
 			continue
 		}
 		ns, name := store.SplitKey(key)
-		if p, err := store.Get[corev1.Pod](s.c, ns, name); err == nil && string(p.UID) == st.uid && p.Spec.NodeName == "" {
+		if p, err := store.See[corev1.Pod](s.c, ns, name); err == nil && string(p.UID) == st.uid && p.Spec.NodeName == "" {
 			pods = append(pods, p)
 		}
 	}
@@ -149,7 +149,7 @@ func (s *Scheduler) rwopConflict(p *corev1.Pod, cl podClaims) bool {
 		if !slices.Contains(c.Spec.AccessModes, corev1.ReadWriteOncePod) {
 			continue
 		}
-		for _, q := range store.ListBy[corev1.Pod](s.c, store.PodsByClaim, store.Key(c)) {
+		for _, q := range store.SeeBy[corev1.Pod](s.c, store.PodsByClaim, store.Key(c)) {
 			if q.UID == p.UID || podstatus.Ended(q) {
 				continue
 			}
@@ -170,7 +170,7 @@ func (s *Scheduler) limits(p *corev1.Pod, n *corev1.Node, existing []*corev1.Pod
 	if len(wanted) == 0 {
 		return ""
 	}
-	csiNode, err := store.Get[storagev1.CSINode](s.c, "", n.Name)
+	csiNode, err := store.See[storagev1.CSINode](s.c, "", n.Name)
 	if err != nil {
 		csiNode = &storagev1.CSINode{}
 	}
@@ -182,7 +182,7 @@ func (s *Scheduler) limits(p *corev1.Pod, n *corev1.Node, existing []*corev1.Pod
 		}
 	}
 	for _, driver := range wanted {
-		d, err := store.Get[storagev1.CSIDriver](s.c, "", driver)
+		d, err := store.See[storagev1.CSIDriver](s.c, "", driver)
 		if err == nil && d.Spec.PreventPodSchedulingIfMissing != nil && *d.Spec.PreventPodSchedulingIfMissing && !installed[driver] {
 			return driver + " CSI driver is not installed on the node"
 		}
@@ -196,11 +196,11 @@ func (s *Scheduler) limits(p *corev1.Pod, n *corev1.Node, existing []*corev1.Pod
 			used[v] = driver
 		}
 	}
-	for _, va := range store.ListBy[storagev1.VolumeAttachment](s.c, store.AttachmentsByNode, n.Name) {
+	for _, va := range store.SeeBy[storagev1.VolumeAttachment](s.c, store.AttachmentsByNode, n.Name) {
 		if va.Spec.Source.PersistentVolumeName == nil {
 			continue
 		}
-		if pv, err := store.Get[corev1.PersistentVolume](s.c, "", *va.Spec.Source.PersistentVolumeName); err == nil && pv.Spec.CSI != nil {
+		if pv, err := store.See[corev1.PersistentVolume](s.c, "", *va.Spec.Source.PersistentVolumeName); err == nil && pv.Spec.CSI != nil {
 			used[store.VolumeKey(va.Spec.Attacher, pv.Spec.CSI.VolumeHandle)] = va.Spec.Attacher
 		}
 	}
@@ -238,19 +238,19 @@ func (s *Scheduler) csiVolumes(p *corev1.Pod) map[string]string {
 	out := map[string]string{}
 	for _, k := range store.ClaimKeys(p) {
 		ns, name := store.SplitKey(k)
-		c, err := store.Get[corev1.PersistentVolumeClaim](s.c, ns, name)
+		c, err := store.See[corev1.PersistentVolumeClaim](s.c, ns, name)
 		if err != nil {
 			continue
 		}
 		if c.Spec.VolumeName != "" {
-			if pv, err := store.Get[corev1.PersistentVolume](s.c, "", c.Spec.VolumeName); err == nil {
+			if pv, err := store.See[corev1.PersistentVolume](s.c, "", c.Spec.VolumeName); err == nil {
 				if pv.Spec.CSI != nil {
 					out[store.VolumeKey(pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle)] = pv.Spec.CSI.Driver
 				}
 				continue
 			}
 		}
-		if cls, err := store.Get[storagev1.StorageClass](s.c, "", volumehelpers.GetPersistentVolumeClaimClass(c)); err == nil {
+		if cls, err := store.See[storagev1.StorageClass](s.c, "", volumehelpers.GetPersistentVolumeClaimClass(c)); err == nil {
 			out["unbound "+k] = cls.Provisioner
 		}
 	}

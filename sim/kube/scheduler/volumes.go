@@ -86,7 +86,7 @@ type assumption struct {
 func (s *Scheduler) fitVolumes(cl podClaims, n *corev1.Node) (*assumption, []string) {
 	var reasons []string
 	for _, c := range cl.bound {
-		pv, err := store.Get[corev1.PersistentVolume](s.c, "", c.Spec.VolumeName)
+		pv, err := store.See[corev1.PersistentVolume](s.c, "", c.Spec.VolumeName)
 		if err != nil {
 			reasons = append(reasons, reasonNoVolume)
 			break
@@ -258,18 +258,18 @@ func (s *Scheduler) checkBindings(a *assumption) (bool, error) {
 	if len(a.static)+len(a.provision) == 0 {
 		return true, nil
 	}
-	n, err := store.Get[corev1.Node](s.c, "", a.node)
+	n, err := store.See[corev1.Node](s.c, "", a.node)
 	if err != nil {
 		return false, fmt.Errorf("failed to get node %q: %w", a.node, err)
 	}
 	done := true
 	for k, v := range a.static {
-		pv, err := store.Get[corev1.PersistentVolume](s.c, "", v.Name)
+		pv, err := store.See[corev1.PersistentVolume](s.c, "", v.Name)
 		if err != nil {
 			return false, fmt.Errorf("failed to check binding: %w", err)
 		}
 		ns, name := store.SplitKey(k)
-		c, err := store.Get[corev1.PersistentVolumeClaim](s.c, ns, name)
+		c, err := store.See[corev1.PersistentVolumeClaim](s.c, ns, name)
 		if err != nil {
 			return false, fmt.Errorf("failed to check binding: %w", err)
 		}
@@ -282,7 +282,7 @@ func (s *Scheduler) checkBindings(a *assumption) (bool, error) {
 		done = done && fullyBound(c)
 	}
 	for _, want := range a.provision {
-		c, err := store.Get[corev1.PersistentVolumeClaim](s.c, want.Namespace, want.Name)
+		c, err := store.See[corev1.PersistentVolumeClaim](s.c, want.Namespace, want.Name)
 		if err != nil {
 			return false, fmt.Errorf("failed to check provisioning pvc: %w", err)
 		}
@@ -293,7 +293,7 @@ func (s *Scheduler) checkBindings(a *assumption) (bool, error) {
 			return false, fmt.Errorf("provisioning failed for PVC %q", c.Name)
 		}
 		if c.Spec.VolumeName != "" {
-			pv, err := store.Get[corev1.PersistentVolume](s.c, "", c.Spec.VolumeName)
+			pv, err := store.See[corev1.PersistentVolume](s.c, "", c.Spec.VolumeName)
 			if err != nil {
 				return false, nil // not there yet, or the claim gets unbound
 			}

@@ -122,6 +122,16 @@ func (s indexSet) move(kind string, old, next Object) {
 // key. Its cost depends on how many those are only. It panics when the index
 // is of another kind.
 func ListBy[T any, P ptr[T]](c *Client, ix Index, value string) []P {
+	out := SeeBy[T, P](c, ix, value)
+	for i, o := range out {
+		out[i] = o.DeepCopyObject().(P)
+	}
+	return out
+}
+
+// SeeBy is ListBy without the copies: the objects are shared and must not be
+// changed.
+func SeeBy[T any, P ptr[T]](c *Client, ix Index, value string) []P {
 	k := kindOfIndex[T](ix)
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -129,11 +139,11 @@ func ListBy[T any, P ptr[T]](c *Client, ix Index, value string) []P {
 	var out []P
 	if v := c.s.cuts[c.actor]; v != nil {
 		for _, o := range v.known.listBy(ix, value) {
-			out = append(out, o.DeepCopyObject().(P))
+			out = append(out, o.(P))
 		}
 	} else {
 		for ky := range c.s.indexes[ix][value] {
-			out = append(out, c.s.objects[k.kind][ky].DeepCopyObject().(P))
+			out = append(out, c.s.objects[k.kind][ky].(P))
 		}
 	}
 	slices.SortFunc(out, func(a, b P) int { return cmp.Compare(Key(a), Key(b)) })

@@ -218,6 +218,16 @@ type ptr[T any] interface {
 // Get returns a copy of an object, or a NotFound StatusError. Reads do not
 // pass the hop (informers answer them in a real controller).
 func Get[T any, P ptr[T]](c *Client, ns, name string) (P, error) {
+	o, err := See[T, P](c, ns, name)
+	if err != nil {
+		return nil, err
+	}
+	return o.DeepCopyObject().(P), nil
+}
+
+// See is Get without the copy, as a lister of client-go: the object is shared and
+// must not be changed.
+func See[T any, P ptr[T]](c *Client, ns, name string) (P, error) {
 	k := infoOf(reflect.TypeFor[T]())
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -226,7 +236,7 @@ func Get[T any, P ptr[T]](c *Client, ns, name string) (P, error) {
 	if !ok {
 		return nil, apierrors.NewNotFound(k.resource, name)
 	}
-	return o.DeepCopyObject().(P), nil
+	return o.(P), nil
 }
 
 // List returns copies of the objects of a namespace ("" is all), by key.
