@@ -425,6 +425,12 @@ func (k *Kubelet) eventLoop(ctx context.Context) {
 			return
 		case <-k.eventKick:
 		}
+		k.mu.Lock()
+		none := len(k.events) == 0
+		k.mu.Unlock()
+		if none { // the last round has written it: whether that took its kick, too, is by chance
+			continue
+		}
 		k.await(ctx, "events")
 		k.mu.Lock()
 		q := k.events

@@ -61,7 +61,7 @@ func RealTimers() Timers {
 // FastTimers are for tests on the wall clock.
 func FastTimers() Timers {
 	return Timers{
-		NodeStatusUpdate: time.Second, NodeStatusReport: 10 * time.Second, LeaseRenew: time.Second, SyncFrequency: 5 * time.Second, PodBackOff: 200 * time.Millisecond,
+		NodeStatusUpdate: time.Second, NodeStatusReport: 5 * time.Second, LeaseRenew: time.Second, SyncFrequency: 5 * time.Second, PodBackOff: 200 * time.Millisecond,
 		MountTimeout: 10 * time.Second,
 		BackOff:      25 * time.Millisecond, BackOffMax: time.Second, CSICall: 10 * time.Second,
 		RegistrationDial: time.Second, RegistrationInfo: time.Second, RegistrationNotify: 2 * time.Second,

@@ -233,8 +233,10 @@ func failedAttach(ctx context.Context, l *sim.Lab) error {
 					func() error {
 						gone := time.Now()
 						err := l.Detached(ctx, l.PVName(name))
-						// Force detach comes after six minutes.
-						if d := time.Since(gone); err == nil && l.Options().Timers == "real" && d > 3*time.Minute {
+						// The node's next status says that it has not mounted it: where
+						// the kubelet never took note of the pod, after five minutes at
+						// the latest. Force detach comes after six.
+						if d := time.Since(gone); err == nil && l.Options().Timers == "real" && d > 5*time.Minute+30*time.Second {
 							err = fmt.Errorf("the detach took %v: %w", d, errUnexpected)
 						}
 						return err
@@ -271,7 +273,8 @@ func attachControllerRestarted(ctx context.Context, l *sim.Lab) error {
 	}
 	nothing := func(context.Context) error { return nil }
 	detached := func() error {
-		ctx, cancel := context.WithTimeout(ctx, longer(l, 10*time.Second, 5*time.Minute))
+		// The node's next status: see failedAttach.
+		ctx, cancel := context.WithTimeout(ctx, longer(l, 10*time.Second, 5*time.Minute+30*time.Second))
 		defer cancel()
 		return l.Detached(ctx, l.PVName("data"))
 	}

@@ -63,6 +63,20 @@ func TestSoakAgain(t *testing.T) {
 	}
 }
 
+// A filesystem that became read-only under a pod, as ext4 does after an I/O error,
+// is mended by a new pod.
+func TestSoakReadOnly(t *testing.T) {
+	s := scenarios.DrawSoak(3, scenarios.SoakLimits{System: sim.Options{Backend: sim.HPE, Protocol: "iscsi"}, Volumes: 3, Nodes: 2, Duration: 30 * time.Minute, Troubles: []string{}})
+	var armed *fault.Armed
+	s.Mutate = func(l *sim.Lab) {
+		armed = l.Inject(fault.Rule{Name: "an I/O error", Hop: ledger.CSI, Op: "NodePublishVolume", Phase: fault.After, Nth: 1, Do: fault.MakeReadOnly("", "", 0), MayNotFire: true})
+	}
+	res := soak(t, s)
+	if res.Class != scenarios.Passed || armed.Fired() != 1 {
+		t.Errorf("%s: %s, fired %d times", res.Class, res.Reason, armed.Fired())
+	}
+}
+
 // A soak tells a driver that lies.
 func TestSoakMutant(t *testing.T) {
 	s := scenarios.DrawSoak(3, scenarios.SoakLimits{System: sim.Options{Backend: sim.VSphere}, Volumes: 9, Nodes: 3, Duration: time.Hour, Troubles: []string{}})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,7 +69,8 @@ func (u *user) begin(kind, format string, args ...any) {
 
 // again does what a pod may not be able to do for a while, until it can. A user
 // with patience is what a StatefulSet is too: a pod that was evicted from a dead
-// node is made anew.
+// node is made anew. So does its owner with one whose filesystem is read-only, as
+// ext4 is after an I/O error: only a new mount mends that.
 func (u *user) again(ctx context.Context, o *owned, f func(ctx context.Context) error) error {
 	if u.patience == 0 {
 		return f(ctx)
@@ -78,13 +80,18 @@ func (u *user) again(ctx context.Context, o *owned, f func(ctx context.Context) 
 		if err == nil || ctx.Err() != nil || errors.Is(err, errUnexpected) || time.Since(start) > u.patience {
 			return err
 		}
+		readOnly := errors.Is(err, syscall.EROFS)
 		if !later(ctx, u.l, u.name, 20*time.Second) {
 			return context.Cause(ctx)
 		}
 		p, err := u.l.Pod(o.pod)
 		switch {
-		case err == nil && p.DeletionTimestamp == nil:
+		case err == nil && p.DeletionTimestamp == nil && !readOnly:
 			continue
+		case err == nil && p.DeletionTimestamp == nil:
+			if err := u.l.Delete(ctx, p); err != nil {
+				return err
+			}
 		case err == nil:
 			if err := u.l.Gone(ctx, p); err != nil {
 				return err
