@@ -26,8 +26,8 @@ type judge struct {
 var judges = []judge{
 	{"sanity", "csi-sanity on nodes in memory, all backends, until a spec has failed", sanity, true},
 	{"scenario", "all scenarios but sweeps and loads, in virtual time; the first by name that failed is named", scenario, false},
-	{"sweep", "an eighth of the cells of the flows that the mutant's code is part of, until one has failed", sweep, false},
-	{"soak", "three seeds of two virtual hours with 15 volumes on 3 nodes", soak, false},
+	{"sweep", "a sixteenth of the cells of the flows that the mutant's code is part of, until one has failed", sweep, false},
+	{"soak", "one seed of four virtual hours with 15 volumes on 3 nodes", soak, false},
 }
 
 func judgeNames() (names []string) {
@@ -108,7 +108,7 @@ func scenario(ctx context.Context, b built, _ Mutant, system string) (string, er
 }
 
 func sweep(ctx context.Context, b built, m Mutant, system string) (string, error) {
-	args := append(append([]string{"sweep"}, m.Flows...), "--backend", system, "--shard", "1/8", "--stop-after", "1", "-o", "json")
+	args := append(append([]string{"sweep"}, m.Flows...), "--backend", system, "--shard", "1/16", "--stop-after", "1", "-o", "json")
 	out, status, err := command(ctx, b.root, b.csilab, args...)
 	if err != nil || status == 0 {
 		return "", err
@@ -136,7 +136,7 @@ func sweep(ctx context.Context, b built, m Mutant, system string) (string, error
 }
 
 func soak(ctx context.Context, b built, _ Mutant, system string) (string, error) {
-	out, status, err := command(ctx, b.root, b.csilab, "soak", "--backend", system, "--seed", "3", "--seeds", "3", "--volumes", "15", "--nodes", "3", "--duration", "2h", "--shrink", "0", "-o", "json")
+	out, status, err := command(ctx, b.root, b.csilab, "soak", "--backend", system, "--seed", "3", "--seeds", "1", "--volumes", "15", "--nodes", "3", "--duration", "4h", "--shrink", "0", "-o", "json")
 	if err != nil || status == 0 {
 		return "", err
 	}

@@ -155,6 +155,17 @@ var troubles = []trouble{
 	once("datastore-maintenance", onVSphere, "datastore-maintenance", func(_ *sim.Lab, r *rand.Rand) any {
 		return &fault.DatastoreParams{For: minutes(r, 30)}
 	}),
+	// On an array what is written to a thin volume fails too, and its filesystem is
+	// read-only from then on.
+	once("storage-full", onVSphere, "storage-full", func(_ *sim.Lab, r *rand.Rand) any {
+		return &fault.StorageFullParams{For: minutes(r, 30)}
+	}),
+	once("device-late", nil, "device-late", func(l *sim.Lab, r *rand.Rand) any {
+		return &fault.DeviceLateParams{Node: l.Nodes()[r.IntN(len(l.Nodes()))], By: time.Duration(5+r.IntN(90)) * time.Second, For: minutes(r, 30)}
+	}),
+	once("account-locked", onVSphere, "account-locked", func(_ *sim.Lab, r *rand.Rand) any {
+		return &fault.AccountLockedParams{Sessions: []string{"kept", "ended"}[r.IntN(2)], For: minutes(r, 30)}
+	}),
 	once("vcenter-crash", onVSphere, "crash", func(_ *sim.Lab, r *rand.Rand) any {
 		return &fault.CrashParams{Component: "vcenter", State: []string{"kept", "lost"}[r.IntN(2)], For: minutes(r, 10)}
 	}),

@@ -233,26 +233,14 @@ func (l *Lab) RemoveHostEntry(node string) error {
 	}
 	found := false
 	for _, a := range b.san.Arrays() {
-		err := a.Change(func(now time.Time) ([]array.ContentOp, error) {
-			core := a.Core()
-			for _, h := range core.Hosts() {
-				if b.nodeOf(h) != node {
-					continue
-				}
-				found = true
-				for _, x := range core.VLUNsTo(h.Name) {
-					if _, err := core.DeleteVLUN(now, array.VLUNKey{Volume: x.Volume, LUN: x.LUN, Host: x.Host, Port: x.Port}); err != nil {
-						return nil, err
-					}
-				}
-				if err := core.DeleteHost(now, h.Name); err != nil {
-					return nil, err
-				}
+		for _, h := range a.Hosts() {
+			if b.nodeOf(h) != node {
+				continue
 			}
-			return nil, nil
-		})
-		if err != nil {
-			return err
+			found = true
+			if err := a.RemoveHost(h.Name); err != nil {
+				return err
+			}
 		}
 	}
 	if !found {

@@ -49,6 +49,11 @@ func noSession(l *sim.Lab) bool {
 
 func isOff(l *sim.Lab) bool { return l.OtherNode("node-2") == "" }
 
+func noHost(l *sim.Lab) bool {
+	_, has := l.ArrayHost("node-1")
+	return !has && len(l.LUNs("node-1")) == 0
+}
+
 // restarted says that a component was started more than once.
 func restarted(name string) func(*sim.Lab, []ledger.Entry) bool {
 	return func(l *sim.Lab, _ []ledger.Entry) bool { return l.Starts(name) > 1 }
@@ -110,6 +115,18 @@ func TestChanges(t *testing.T) {
 			at: func(l *sim.Lab) bool { return len(l.LUNs("node-1")) == 0 }},
 		{name: "LUN", backend: sim.HPE, rule: "{hop: csi, op: ControllerUnpublishVolume, phase: before, nth: 1, do: lun-renumbered}",
 			at: func(l *sim.Lab) bool { return l.LUNs("node-1")[0].LUN > 0 }},
+		{name: "no space", rule: "{hop: csi, op: CreateVolume, phase: before, nth: 1, do: {storage-full: {for: 3m}}}", then: failed("CreateVolume")},
+		{name: "no space in the call", rule: "{hop: STORAGE, op: CREATE, phase: before, nth: 1, do: {storage-full: {free: 1048576, for: 3m}}}", then: failed("CreateVolume")},
+		{name: "account", backend: sim.VSphere, rule: "{hop: csi, op: ControllerPublishVolume, phase: before, nth: 1, do: {account-locked: {sessions: ended, for: 3m}}}", at: noSession, then: failed("ControllerPublishVolume")},
+		{name: "account with its sessions", backend: sim.VSphere, rule: "{hop: csi, op: ControllerPublishVolume, phase: before, nth: 1, do: {account-locked: {for: 3m}}}",
+			at: func(l *sim.Lab) bool { return !noSession(l) }},
+		{name: "paths", rule: "{hop: csi, op: NodeStageVolume, phase: before, nth: 1, do: {storage-cut: {for: 3m}}}", then: failed("NodeStageVolume")},
+		{name: "late disk", rule: "{hop: csi, op: ControllerPublishVolume, phase: before, nth: 1, do: {device-late: {by: 50s, for: 3m}}}", then: failed("NodeStageVolume")},
+		{name: "disk without a size", rule: "{hop: csi, op: NodeStageVolume, phase: before, nth: 1, do: {device-silent: {for: 3m}}}", then: failed("NodeStageVolume")},
+		{name: "host", backend: sim.HPE, rule: "{hop: csi, op: ControllerUnpublishVolume, phase: before, nth: 1, do: host-entry-removed}", at: noHost},
+		{name: "host in the call", backend: sim.HPE, rule: "{hop: wsapi, op: 'DELETE /vluns/*', phase: before, nth: 1, do: {host-entry-removed: {node: node-1}}}", at: noHost},
+		{name: "off the records", backend: sim.VSphere, rule: "{hop: csi, op: ControllerPublishVolume, phase: before, nth: 1, do: {volume-unregistered: {for: 3m}}}",
+			at: func(l *sim.Lab) bool { return l.BackendVolumes() == 0 }, then: failed("ControllerPublishVolume")},
 		{name: "volume", rule: "{hop: csi, op: DeleteVolume, phase: before, nth: 1, do: volume-deleted}", at: gone},
 		{name: "volume in the call", rule: "{hop: STORAGE, op: DELETE, phase: before, nth: 1, do: volume-deleted}", at: gone},
 		{name: "volume in its task", backend: sim.VSphere, rule: "{hop: vcenter, op: 'task:CnsDeleteVolume', phase: before, nth: 1, do: volume-deleted}", at: gone},
@@ -135,7 +152,7 @@ func liveWith(t *testing.T, tc changed, backend string) {
 	if backend == sim.HPE {
 		what = "csp"
 	}
-	text := strings.NewReplacer("STORAGE", string(lab.StorageHop()), "ATTACH", fmt.Sprintf("%q", ops.Attach), "DELETE,", fmt.Sprintf("%q,", ops.Delete), "BACKEND", what).Replace(tc.rule)
+	text := strings.NewReplacer("STORAGE", string(lab.StorageHop()), "ATTACH", fmt.Sprintf("%q", ops.Attach), "DELETE,", fmt.Sprintf("%q,", ops.Delete), "CREATE,", fmt.Sprintf("%q,", ops.Create), "BACKEND", what).Replace(tc.rule)
 	text = "apiVersion: csilab.dev/v1\nkind: FaultPlan\nrules:\n- " + strings.Replace(text, "{", "{name: the fault, ", 1) + "\n"
 	rules, err := faultfile.Parse("f.yaml", []byte(text), faultfile.Lab{World: lab, Nodes: lab.Nodes()})
 	must(t, err)
@@ -191,7 +208,7 @@ func rule(t *testing.T, lab *sim.Lab, at fault.Rule, do string) fault.Rule {
 // Data faults keep a pod from starting, and nobody formats what it finds, until
 // they heal.
 func TestSpoiledDevicesByRule(t *testing.T) {
-	for name, do := range map[string]string{"bits": "{bit-flip: {offset: 20, mask: 255}}", "another volume": "{wrong-device: {other: default/other}}", "I/O": "{io-error: {length: 4096, of: reads}}"} {
+	for name, do := range map[string]string{"bits": "{bit-flip: {offset: 20, mask: 255}}", "another volume": "{wrong-device: {other: default/other}}", "I/O": "{io-error: {length: 4096, of: reads}}", "no size": "device-silent", "no path": "storage-cut"} {
 		t.Run(name, func(t *testing.T) {
 			eachBackend(t, func(ctx context.Context, t *testing.T, lab *sim.Lab) {
 				start(ctx, t, lab, "neighbour", "node-2", "other")
@@ -217,6 +234,30 @@ func TestSpoiledDevicesByRule(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A device that holds a filesystem has none for who probes it, until it heals.
+func TestBlankDeviceByRule(t *testing.T) {
+	eachBackend(t, func(ctx context.Context, t *testing.T, lab *sim.Lab) {
+		armed := lab.Inject(rule(t, lab, fault.Rule{Name: "blank", Hop: ledger.CSI, Op: "NodePublishVolume", Phase: fault.After, Nth: 1}, "device-blank"))
+		start(ctx, t, lab, "app", "node-1", "data")
+		must(t, lab.Unfired())
+		probe := func() error {
+			ms, err := lab.Host("node-1").Mounter().List()
+			must(t, err)
+			i := slices.IndexFunc(ms, func(m mount.MountPoint) bool { return m.Path == lab.StagingPath("data") })
+			out, err := lab.Host("node-1").Exec().Command("blkid", "-p", ms[i].Device).CombinedOutput()
+			t.Logf("%s", out)
+			return err
+		}
+		if probe() == nil {
+			t.Error("a blank device has a filesystem")
+		}
+		lab.Disarm(armed)
+		must(t, probe())
+		must(t, lab.Write(ctx, "app", "/data/a", "content"))
+		end(ctx, t, lab, "app", "data")
+	})
 }
 
 // The snapshot that is to be deleted is gone.
@@ -312,7 +353,8 @@ func TestCertificateChangedByRule(t *testing.T) {
 // and what the lab has; a rule in Go does not fire and says why.
 func TestChangesThatALabHasNot(t *testing.T) {
 	for kind, backend := range map[string]string{"vlun-removed": sim.VSphere, "lun-renumbered": sim.VSphere, "{stale-device: {by: b}}": sim.VSphere,
-		"vm-moved": sim.HPE, "vm-deleted": sim.HPE, "datastore-maintenance": sim.HPE, "certificate-changed": sim.VSphere} {
+		"vm-moved": sim.HPE, "vm-deleted": sim.HPE, "datastore-maintenance": sim.HPE, "certificate-changed": sim.VSphere,
+		"host-entry-removed": sim.VSphere, "account-locked": sim.HPE, "volume-unregistered": sim.HPE} {
 		bubble(t, func(t *testing.T) {
 			lab := simtest.New(t, simtest.Bubble(), simtest.With(func(o *sim.Options) { o.Backend = backend }))
 			text := "apiVersion: csilab.dev/v1\nkind: FaultPlan\nrules:\n- name: a\n  do: " + kind + "\n"

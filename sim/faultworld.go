@@ -21,13 +21,20 @@ var needs = map[string]func(*Lab) bool{
 	"lun-renumbered": (*Lab).hasArrays,
 	"stale-device":   (*Lab).hasArrays,
 
+	"host-entry-removed": (*Lab).hasArrays,
+
 	"vm-moved":              (*Lab).hasVCenter,
 	"vm-deleted":            (*Lab).hasVCenter,
 	"datastore-maintenance": (*Lab).hasVCenter,
+	"account-locked":        (*Lab).hasVCenter,
+	"volume-unregistered":   (*Lab).hasVCenter,
 
 	"certificate-changed": func(l *Lab) bool { return l.hasVCenter() && !l.opts.Bubble },
 	"io-error":            (*Lab).hasOpenDisks,
 	"wrong-device":        (*Lab).hasOpenDisks,
+	"device-blank":        (*Lab).hasOpenDisks,
+	"device-silent":       (*Lab).hasOpenDisks,
+	"storage-cut":         (*Lab).hasOpenDisks,
 }
 
 func (l *Lab) hasArrays() bool  { return l.opts.Backend == HPE }

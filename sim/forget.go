@@ -12,7 +12,10 @@ import (
 // ForgetVolume lets CNS lose its record of a volume, attached or not; the disk
 // stays where it is. again registers it under its old name.
 func (l *Lab) ForgetVolume(id string) (again func(context.Context) error, err error) {
-	b := l.vsphere()
+	b, err := l.onVSphere("to unregister a volume")
+	if err != nil {
+		return nil, err
+	}
 	s := b.siteOf(id)
 	if s == nil {
 		return nil, fmt.Errorf("no vCenter has volume %s", id)
@@ -38,4 +41,18 @@ func (l *Lab) ForgetVolume(id string) (again func(context.Context) error, err er
 		return nil
 	}
 	return again, s.ForgetVolume(id)
+}
+
+// Unregister is ForgetVolume for a fault: heal registers the volume again, if its
+// disk is there still.
+func (l *Lab) Unregister(ctx context.Context, id string) (heal func(), err error) {
+	again, err := l.ForgetVolume(id)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if err := again(context.WithoutCancel(ctx)); err != nil {
+			l.log.Debug("register again", "volume", id, "err", err)
+		}
+	}, nil
 }

@@ -235,6 +235,19 @@ func (a *Array) DeleteVolume(name string) error {
 	})
 }
 
+// RemoveHost deletes a host with its exports, as somebody does at the array's
+// console. Errors: there is no such host.
+func (a *Array) RemoveHost(name string) error {
+	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
+		for _, x := range a.core.VLUNsTo(name) {
+			if _, err := a.core.DeleteVLUN(now, array.VLUNKey{Volume: x.Volume, LUN: x.LUN, Host: x.Host, Port: x.Port}); err != nil {
+				return nil, err
+			}
+		}
+		return nil, a.core.DeleteHost(now, name)
+	})
+}
+
 // FillCPG lets a CPG have room for so much more and no further, as if somebody
 // else had filled it; negative lifts that, and with it any limit that the CPG
 // had. Errors: there is no such CPG.

@@ -41,11 +41,11 @@ func (w *servedWorld) close() {
 // Lacks says what a kind needs that is not served.
 func (w *servedWorld) Lacks(kind string) string {
 	switch kind {
-	case "vm-moved", "vm-deleted", "datastore-maintenance", "certificate-changed":
+	case "vm-moved", "vm-deleted", "datastore-maintenance", "certificate-changed", "account-locked", "volume-unregistered":
 		if len(w.r.vcenters) == 0 {
 			return "serves no vCenter"
 		}
-	case "vlun-removed", "lun-renumbered":
+	case "vlun-removed", "lun-renumbered", "host-entry-removed", "storage-cut":
 		if w.r.san == nil {
 			return "serves no arrays"
 		}
@@ -290,6 +290,90 @@ func (w *servedWorld) MaintainDatastore(name string) (heal func(), err error) {
 		return nil, fmt.Errorf("datastore %q: there is none; allowed are %s", name, strings.Join(names, ", "))
 	}
 	return heal, nil
+}
+
+// FillStorage leaves so much in each datastore and CPG. Healing lifts any limit
+// that a CPG had.
+func (w *servedWorld) FillStorage(freeBytes int64) (heal func(), err error) {
+	var undo []func() error
+	heal = func() {
+		for _, f := range undo {
+			_ = f() // it was taken before
+		}
+	}
+	fill := func(do, back func() error) {
+		if err == nil {
+			if err = do(); err == nil {
+				undo = append(undo, back)
+			}
+		}
+	}
+	for _, v := range w.r.vcenters {
+		for _, d := range v.DatastoreList() {
+			fill(func() error { return v.FillDatastore(d.Name, freeBytes) }, func() error { return v.FillDatastore(d.Name, d.CapacityBytes) })
+		}
+	}
+	for _, a := range w.arrays() {
+		for _, c := range a.CPGs() {
+			fill(func() error { return a.FillCPG(c.Name, freeBytes>>20) }, func() error { return a.FillCPG(c.Name, -1) })
+		}
+	}
+	if err != nil {
+		heal()
+		return nil, err
+	}
+	return heal, nil
+}
+
+// LockAccount locks the users that the environment names, at the vCenters.
+func (w *servedWorld) LockAccount() (heal func(), err error) {
+	var undo []func() error
+	heal = func() {
+		for _, f := range undo {
+			_ = f() // it was taken before
+		}
+	}
+	for _, v := range w.r.vcenters {
+		user := v.URL().User.Username()
+		if err := v.LockAccount(user); err != nil {
+			heal()
+			return nil, err
+		}
+		undo = append(undo, func() error { return v.UnlockAccount(user) })
+	}
+	return heal, nil
+}
+
+// CutStorage takes a host's paths to the arrays.
+func (w *servedWorld) CutStorage(node string) (heal func(), err error) {
+	w.r.san.NodeCut(node, true)
+	return func() { w.r.san.NodeCut(node, false) }, nil
+}
+
+// RemoveHostEntry deletes a host of that name on each array, with its exports.
+func (w *servedWorld) RemoveHostEntry(node string) error {
+	found := false
+	for _, a := range w.arrays() {
+		if slices.ContainsFunc(a.Hosts(), func(h array.Host) bool { return h.Name == node }) {
+			found = true
+			if err := a.RemoveHost(node); err != nil {
+				return err
+			}
+		}
+	}
+	if !found {
+		return fmt.Errorf("no array has host %s", node)
+	}
+	return nil
+}
+
+// Unregister takes a volume off CNS's records; its user registers it again.
+func (w *servedWorld) Unregister(_ context.Context, id string) (heal func(), err error) {
+	i := w.onVCenter(id)
+	if i < 0 {
+		return nil, fmt.Errorf("no vCenter has volume %s", id)
+	}
+	return nil, w.r.vcenters[i].ForgetVolume(id)
 }
 
 // RemoveVLUN ends a volume's exports to a host.
