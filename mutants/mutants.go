@@ -167,11 +167,20 @@ var Mutants = []Mutant{
 	{
 		Name: "plain-directory-published", Text: "NodePublishVolume binds the staging path whether the volume is staged there or not (kubernetes#86360)",
 		File: "driver/node/publish.go",
-		Old: `		if at, err := s.mountsAt(staging); err != nil {
-			return nil, status.Error(codes.Internal, err.Error())
-		} else if len(at) == 0 {
+		Old: `		} else if len(at) == 0 {
 			return nil, status.Errorf(codes.FailedPrecondition, "the volume is not staged at %s", staging)
 		}
+		staged = at[len(at)-1]
+	}
+	if a.fs.Share != "" {
+		if err := s.publishableShare(staging, staged, a, req.GetReadonly()); err != nil {
+			return nil, err
+		}
+		if err := s.bind(ctx, binding{source: staging, target: target, staging: staging, staged: staged, options: bindOptions(a, req.GetReadonly())}, a.oneAtop); err != nil {
+			return nil, err
+		}
+		s.known.put(target, volume)
+		return &csi.NodePublishVolumeResponse{}, nil
 	}
 	device, err := s.cfg.Backend.Device(ctx, v, false)
 	if err != nil {
@@ -183,7 +192,21 @@ var Mutants = []Mutant{
 		if err := s.publishable(staging, device, a, req.GetReadonly()); err != nil {
 			return nil, err
 		}`,
-		New: `	}
+		New: `		}
+		if len(at) > 0 {
+			staged = at[len(at)-1]
+		}
+	}
+	if a.fs.Share != "" {
+		if err := s.publishableShare(staging, staged, a, req.GetReadonly()); err != nil {
+			return nil, err
+		}
+		if err := s.bind(ctx, binding{source: staging, target: target, staging: staging, staged: staged, options: bindOptions(a, req.GetReadonly())}, a.oneAtop); err != nil {
+			return nil, err
+		}
+		s.known.put(target, volume)
+		return &csi.NodePublishVolumeResponse{}, nil
+	}
 	device, _ := s.cfg.Backend.Device(ctx, v, false)
 	b := binding{source: device, target: target, staging: staging}
 	if !a.block {
