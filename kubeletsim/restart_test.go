@@ -356,6 +356,7 @@ func TestCrashAtEachCall(t *testing.T) {
 					r.startKubelet()
 					r.startRegistrar()
 					flow(r)
+					synctest.Wait() // the last call has had its effect, and is not over yet
 					if a.Fired() != 1 {
 						t.Errorf("fired %d times", a.Fired())
 					}

@@ -75,9 +75,9 @@ func TestRealHosts(t *testing.T) {
 	}
 	t.Parallel()
 	sem := make(chan struct{}, 2*runtime.GOMAXPROCS(0))
-	for _, s := range scenarios.All() {
-		if s.Sweep != nil || slow > 1 && has(s.Labels, "incident") {
-			continue
+	for i, s := range scenarios.All() {
+		if s.Sweep != nil || slow > 1 && (has(s.Labels, "incident") || i%3 != 0) {
+			continue // of real hosts the detector sees no more in many scenarios than in a few
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()

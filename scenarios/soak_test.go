@@ -34,6 +34,9 @@ func soak(t *testing.T, s scenarios.Soak) (res scenarios.SoakResult) {
 // Seeds decide topology, load and faults, and what they decide is survived.
 func TestSoak(t *testing.T) {
 	for seed := range uint64(3) {
+		if seed > 0 && slow > 1 {
+			break // TestSoakAgain has four more
+		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			s := scenarios.DrawSoak(seed, scenarios.SoakLimits{Volumes: 9, Nodes: 3, Duration: time.Hour})

@@ -1,0 +1,5 @@
+//go:build !race
+
+package sanity_test
+
+const raced = false
