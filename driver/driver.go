@@ -345,6 +345,10 @@ func (d *Driver) records() (record.Store, error) {
 	return record.NewMemory(), nil
 }
 
+// straysEvery is how often a node looks at volumes that a boot has found and
+// nobody holds; there are none but then.
+const straysEvery = 90 * time.Second
+
 // node is the node's service; watch is what runs beside it until ctx ends, or
 // nil.
 func (d *Driver) node() (n *node.Service, watch func(ctx context.Context), err error) {
@@ -355,9 +359,12 @@ func (d *Driver) node() (n *node.Service, watch func(ctx context.Context), err e
 	if s, ok := b.(*san.SAN); ok {
 		watch = func(ctx context.Context) {
 			s.AfterBoot(ctx)
+			var wg sync.WaitGroup
+			wg.Go(func() { s.Strays(ctx, straysEvery) })
 			if d.cfg.MonitorEvery > 0 {
-				s.Monitor(ctx, d.cfg.MonitorEvery)
+				wg.Go(func() { s.Monitor(ctx, d.cfg.MonitorEvery) })
 			}
+			wg.Wait()
 		}
 	}
 	cfg := node.Config{Host: d.cfg.Host, Backend: b, MaxVolumes: int64(d.cfg.MaxVolumesPerNode), Log: d.log}

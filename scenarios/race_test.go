@@ -6,7 +6,7 @@ import "time"
 
 // sweepEvery limits sweeps under the race detector, which makes a cell several
 // times as dear: `go test` and `csilab run` sweep all cells.
-const sweepEvery = 12
+const sweepEvery = 24
 
 // slow is by what the race detector stretches limits.
 const slow = 4

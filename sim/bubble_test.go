@@ -56,12 +56,12 @@ func TestScenariosInBubbles(t *testing.T) {
 			if raced && len(s.Incidents) == 0 && !strings.HasPrefix(s.Name, "flow-") {
 				continue // package scenarios runs it with the detector, on the wall
 			}
-			if raced && len(s.Backends) == 0 && (i%2 == 0) != (o.Backend == sim.VSphere) {
-				continue // by turns: the lab's code is the same on both
+			if raced && (i%2 == 0) != (o.Backend == sim.VSphere) {
+				continue // half of them on each: the lab's code is the same
 			}
 			// The node's stack is all that FC has of its own, and the race detector
 			// makes a run ten times as dear.
-			again := o.Protocol != "fc" && (!raced || i%16 < 2)
+			again := o.Protocol != "fc" && (!raced || i%8 < 2)
 			t.Run(o.System()+"/"+s.Name, func(t *testing.T) {
 				t.Parallel()
 				a := inBubble(t, s, o)

@@ -29,6 +29,7 @@ type component struct {
 	current *incarnation
 	cancel  context.CancelFunc
 	down    bool
+	atOnce  bool // started again before the loop saw that it was down
 	starts  int
 	lastErr error
 	wake    chan struct{}
@@ -53,6 +54,9 @@ func (c *component) loop() {
 	for ctx.Err() == nil {
 		c.mu.Lock()
 		down := c.down
+		if !down {
+			c.atOnce = false
+		}
 		c.mu.Unlock()
 		if down {
 			select {
@@ -63,9 +67,9 @@ func (c *component) loop() {
 		}
 		c.live(ctx)
 		c.mu.Lock()
-		down = c.down
+		wait := !c.down && !c.atOnce
 		c.mu.Unlock()
-		if !down {
+		if wait {
 			_ = c.lab.in.Sleep(ctx, c.lab.opts.restartDelay(), fault.Call{Op: "start", Component: c.name})
 		}
 	}
@@ -137,7 +141,7 @@ func (c *component) stop() {
 
 func (c *component) start() {
 	c.mu.Lock()
-	c.down = false
+	c.down, c.atOnce = false, c.atOnce || c.down
 	c.mu.Unlock()
 	select {
 	case c.wake <- struct{}{}:

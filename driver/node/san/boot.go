@@ -61,14 +61,12 @@ func (s *SAN) leave(ctx context.Context, note string) error {
 		return err
 	}
 	defer give()
-	held, err := s.names(s.holdings(), "")
+	held, err := s.holds(serial)
 	if err != nil {
 		return err
 	}
-	for _, h := range held {
-		if strings.HasSuffix(h, "-"+serial) { // it came back by a call, which will let go of it
-			return s.forget(note)
-		}
+	if held { // it came back by a call, which will let go of it
+		return s.forget(note)
 	}
 	b, err := s.look(serial, nil, true)
 	if err != nil {

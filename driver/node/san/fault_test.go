@@ -3,6 +3,7 @@ package san_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -247,6 +248,46 @@ func TestBoot(t *testing.T) {
 			t.Errorf("reads %q", got)
 		}
 		r.must(r.unstage(s, vol))
+		r.clean()
+	})
+}
+
+// An FC adapter finds at a boot what was never staged: while it is exported it
+// stays, and it goes with its export, if nobody has staged it meanwhile.
+func TestBootBeforeStage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, "fc", 1)
+		c := filesystem("ext4")
+		for _, v := range []string{vol, vol2} {
+			r.create(v, 1024)
+			r.export(v)
+		}
+		r.must(r.host.PowerOff())
+		r.must(r.host.PowerOn())
+		all := len(r.disks())
+		s, err := san.New(r.config(r.host))
+		r.must(err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var strays sync.WaitGroup
+		strays.Go(func() { s.Strays(ctx, 90*time.Second) })
+		r.must(r.stage(r.Service, vol2, c))
+		r.write(stagingOf(vol2)+"/data", "hello")
+		time.Sleep(10 * time.Minute)
+		if n := len(r.disks()); n != all || n == 0 {
+			t.Errorf("%d disks, of %d for two volumes", n, all)
+		}
+		r.unexport(vol)
+		time.Sleep(10 * time.Minute)
+		if n := len(r.disks()); n*2 != all {
+			t.Errorf("%d disks after the end of an export, of %d for two volumes", n, all)
+		}
+		strays.Wait() // of itself
+		cancel()
+		if got := r.read(stagingOf(vol2)+"/data", 5); got != "hello" {
+			t.Errorf("reads %q", got)
+		}
+		r.must(r.unstage(r.Service, vol2))
+		r.unexport(vol2)
 		r.clean()
 	})
 }
