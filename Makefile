@@ -11,12 +11,12 @@ all: build
 build: ## 1 min: the two binaries
 	$(GO) build -o $(BIN)/ ./cmd/...
 
-test: lint race soak-short ## 18 min: what CI runs
+test: lint race soak-short ## 10 min: what CI runs
 
 race: ## 8 min, one of them the soak of the vCenter; four packages at a time, for many tests wait
 	CSILAB_SOAK=1m $(GO) test -race -shuffle=on -vet=off -ldflags=-w -p 4 -timeout 15m $(PKGS)
 
-lint: vet staticcheck cross ## 4 min
+lint: vet staticcheck cross ## 2 min
 
 vet:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
@@ -34,7 +34,7 @@ cross: ## 1 min: the other systems compile
 	GOOS=darwin GOARCH=arm64 $(GO) build $(PKGS)
 	GOOS=windows GOARCH=amd64 $(GO) build $(PKGS)
 
-cross-tests: ## 2 min: their tests too
+cross-tests: ## 3 min: their tests too
 	GOOS=darwin GOARCH=arm64 $(GO) vet $(PKGS)
 	GOOS=windows GOARCH=amd64 $(GO) vet $(PKGS)
 
@@ -56,7 +56,7 @@ mutants: ## 60 min: deliberately wrong drivers and simulators, and who tells the
 soak: ## 15 min: 20 seeds of two virtual hours
 	$(GO) run ./cmd/csilab soak --seeds 20 --duration 2h
 
-soak-short: ## 2 min: as many as fit
+soak-short: ## 1 min
 	$(GO) run ./cmd/csilab soak --seeds 4 --duration 1h
 
 mutants-incidents: ## 3 min: each scenario of a public bug turns red under its mutation (docs/incidents.md)

@@ -38,7 +38,7 @@ func TestScenarios(t *testing.T) {
 		every := sweepEvery
 		if o.Backend == sim.HPE {
 			// It makes three times the calls; `csilab run` takes all cells.
-			every = 4 * max(1, sweepEvery)
+			every = max(4, 2*sweepEvery)
 		}
 		cfgs = append(cfgs, scenarios.Config{
 			Options: o, Timeout: limit, Parallel: max(2, 4/slow) * runtime.GOMAXPROCS(0), Keep: ledgers,

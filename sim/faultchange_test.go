@@ -85,7 +85,7 @@ func readOnly(l *sim.Lab) bool {
 // Each change that a rule makes happens at the call that it matched, heals after
 // its time, and the life goes on to its end with nothing left.
 func TestChanges(t *testing.T) {
-	for _, tc := range []changed{
+	for i, tc := range []changed{
 		{name: "session", rule: "{hop: STORAGE, op: ATTACH, nth: 1, do: session-killed}", at: noSession},
 		{name: "password", rule: "{hop: csi, op: ControllerPublishVolume, nth: 1, do: {password-rotated: {for: 3m}}}", at: noSession, then: failed("ControllerPublishVolume")},
 		{name: "password at the backend", rule: "{hop: STORAGE, op: ATTACH, nth: 1, do: {password-rotated: {for: 3m}}}", at: noSession, then: failed("ControllerPublishVolume")},
@@ -132,7 +132,7 @@ func TestChanges(t *testing.T) {
 		{name: "volume in its task", backend: sim.VSphere, rule: "{hop: vcenter, op: 'task:CnsDeleteVolume', phase: before, nth: 1, do: volume-deleted}", at: gone},
 	} {
 		for _, backend := range []string{sim.VSphere, sim.HPE} {
-			if tc.backend != "" && tc.backend != backend {
+			if tc.backend != "" && tc.backend != backend || raced && tc.backend == "" && (i%2 == 0) != (backend == sim.VSphere) {
 				continue
 			}
 			t.Run(tc.name+"/"+backend, func(t *testing.T) {

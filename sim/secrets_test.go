@@ -24,7 +24,7 @@ func TestNoSecretInTheLedger(t *testing.T) {
 			if s.Sweep != nil || !slices.ContainsFunc(s.Labels, func(l string) bool { return l == "session" || l == "access" }) && s.Name != "lifecycle-filesystem" {
 				continue
 			}
-			if len(s.Backends) > 0 && !slices.Contains(s.Backends, o.Backend) {
+			if len(s.Backends) > 0 && !slices.Contains(s.Backends, o.Backend) || raced && s.Name != "lifecycle-filesystem" {
 				continue
 			}
 			t.Run(o.System()+"/"+s.Name, func(t *testing.T) {
