@@ -17,6 +17,7 @@ func init() {
 		Labels:    []string{"session", "provision", "detach"},
 		Incidents: []string{"V31 kubernetes-sigs/vsphere-csi-driver#2821", "V31 kubernetes-sigs/cluster-api-provider-vsphere#1904"},
 		Backends:  []string{sim.VSphere},
+		OnWall:    true,
 		Flow:      certificateChanged,
 		Mutation:  "a driver that goes to the vCenter whatever certificate it has",
 		Mutate: func(l *sim.Lab) {

@@ -24,6 +24,9 @@ type Scenario struct {
 	// the reference, e.g. "K07 kubernetes/kubernetes#106710". Their
 	// ids become labels.
 	Incidents []string
+	// OnWall: it is about what a bubble lacks. InMemory: about what real nodes lack
+	// here. `csilab run` takes it where it can be shown.
+	OnWall, InMemory bool
 	// Backends are those that it makes sense for; none means all.
 	Backends []string
 	// Options adapts the lab; nil takes the default one.

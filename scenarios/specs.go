@@ -357,5 +357,8 @@ func (c Config) selects(s Scenario) bool {
 
 // InVirtualTime says whether a scenario shows all that it is about on memory
 // hosts in virtual time: those of public bugs, which are about the order of calls
-// between components, and sweeps. The others are worth real nodes.
-func InVirtualTime(s Scenario) bool { return len(s.Incidents) > 0 || s.Sweep != nil }
+// between components, sweeps, and what real nodes can't do here. The others are
+// worth real nodes.
+func InVirtualTime(s Scenario) bool {
+	return !s.OnWall && (s.InMemory || len(s.Incidents) > 0 || s.Sweep != nil)
+}
