@@ -212,11 +212,11 @@ func sameName(ctx context.Context, l *sim.Lab) error {
 		},
 		func() error { return backendVolumes(l, 1) },
 		func() error {
-			sizes := []int64{300 * mib, 600 * mib}
+			sizes := []int64{256 * mib, 512 * mib} // and limits: the larger would do for the smaller
 			vs, errs := make([]*csi.Volume, 2), make([]error, 2)
 			var wg sync.WaitGroup
 			for i := range 2 {
-				wg.Go(func() { vs[i], errs[i] = l.As(fmt.Sprintf("provisioner-%d", i+1)).CreateVolume(ctx, two, sizes[i], 0) })
+				wg.Go(func() { vs[i], errs[i] = l.As(fmt.Sprintf("provisioner-%d", i+1)).CreateVolume(ctx, two, sizes[i], sizes[i]) })
 			}
 			wg.Wait()
 			won := 0
