@@ -69,6 +69,13 @@ func (b *Backend) makeVolume(ctx context.Context, s *csp.Session, r controller.C
 		if v.ID == "" {
 			return v, controller.Errorf(controller.Unavailable, "volume %s: the provider's reply has no id", r.Name)
 		}
+		if size := int64(v.Size); r.LimitBytes > 0 && size > r.LimitBytes {
+			// By how much an array rounds up, only it knows.
+			if err := s.DeleteVolume(ctx, v.ID); err != nil {
+				return v, fail(ctx, err, nil, "volume %s, which has %d bytes: more than the limit of %d", r.Name, size, r.LimitBytes)
+			}
+			return v, controller.Errorf(controller.OutOfRange, "capacity_range.limit_bytes %d: the array rounds %d bytes up to %d", r.LimitBytes, r.Bytes, size)
+		}
 		return v, nil
 	}
 	if csp.Unknown(err) || csp.StatusOf(err) == http.StatusConflict {
