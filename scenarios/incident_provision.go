@@ -216,7 +216,9 @@ func sameName(ctx context.Context, l *sim.Lab) error {
 			vs, errs := make([]*csi.Volume, 2), make([]error, 2)
 			var wg sync.WaitGroup
 			for i := range 2 {
-				wg.Go(func() { vs[i], errs[i] = l.As(fmt.Sprintf("provisioner-%d", i+1)).CreateVolume(ctx, two, sizes[i], sizes[i]) })
+				wg.Go(func() {
+					vs[i], errs[i] = l.As(fmt.Sprintf("provisioner-%d", i+1)).CreateVolume(ctx, two, sizes[i], sizes[i])
+				})
 			}
 			wg.Wait()
 			won := 0
