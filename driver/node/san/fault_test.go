@@ -281,8 +281,15 @@ func TestBootBeforeStage(t *testing.T) {
 		if n := len(r.disks()); n*2 != all {
 			t.Errorf("%d disks after the end of an export, of %d for two volumes", n, all)
 		}
-		strays.Wait() // of itself
+		done := make(chan struct{})
+		go func() { strays.Wait(); close(done) }()
+		select {
+		case <-done: // of itself
+		case <-time.After(10 * time.Minute):
+			t.Error("what is left on the node is held, and is still looked at")
+		}
 		cancel()
+		<-done
 		if got := r.read(stagingOf(vol2)+"/data", 5); got != "hello" {
 			t.Errorf("reads %q", got)
 		}

@@ -17,7 +17,8 @@ import (
 // and is no volume that the node holds, and takes off what has left its array: its
 // paths are connected and none leads anywhere. What its array still presents stays,
 // whosever it is. Strays returns when nothing is left to look at, or ctx ends.
-// Errors are logged, and what they are about is tried again.
+// Errors are logged, and what they are about is tried again; one of the first look
+// at the next start.
 func (s *SAN) Strays(ctx context.Context, every time.Duration) {
 	left, err := s.strays()
 	if err != nil {
