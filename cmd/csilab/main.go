@@ -11,8 +11,10 @@ import (
 )
 
 func main() {
-	// A run lives for a minute and makes much garbage: collect less often.
-	debug.SetGCPercent(300)
+	// A run lives for minutes, keeps little and makes much garbage: collect seldom,
+	// but not so seldom that a soak's memory grows with its garbage.
+	debug.SetGCPercent(1000)
+	debug.SetMemoryLimit(2 << 30)
 	sim.Main() // a node or a driver of a lab with real hosts runs in this binary too
 	os.Exit(cli.Main(cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
 }
