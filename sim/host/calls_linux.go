@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -101,9 +100,8 @@ func ownProcess(c *net.UnixConn) bool {
 
 // call passes one command through the interceptor.
 func (h *Real) call(ctx context.Context, c net.Conn) error {
-	in, out := json.NewDecoder(c), json.NewEncoder(c)
-	var req shim.Message
-	if err := in.Decode(&req); err != nil {
+	req, err := shim.Read(c)
+	if err != nil {
 		return err
 	}
 	// What the command says later, or its end: a held call is let go when the
@@ -114,8 +112,8 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 	h.serve.Add(1)
 	go func() {
 		defer h.serve.Done()
-		var m shim.Message
-		if err := in.Decode(&m); err != nil {
+		m, err := shim.Read(c)
+		if err != nil {
 			cancel(fmt.Errorf("%w: the command was killed", fault.ErrReplyLost))
 			return
 		}
@@ -132,7 +130,7 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 	if !op.command {
 		request = strings.TrimSpace(op.path + " " + op.request)
 	}
-	err := h.cfg.Interceptor.Do(ctx, fault.Call{Hop: ledger.Host, Op: op.name, Component: h.cfg.Component, Node: h.cfg.Name, Volume: volumeIn(request), Request: request},
+	err = h.cfg.Interceptor.Do(ctx, fault.Call{Hop: ledger.Host, Op: op.name, Component: h.cfg.Component, Node: h.cfg.Name, Volume: volumeIn(request), Request: request},
 		func(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
@@ -144,7 +142,7 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 				status = shim.Message{Exit: code, Out: o.String(), Text: e.String()}
 				return exit(code, err)
 			}
-			if err := out.Encode(shim.Message{Go: true}); err != nil {
+			if err := (shim.Message{Go: true}).Write(c); err != nil {
 				return fmt.Errorf("%w: %w", fault.ErrReplyLost, err)
 			}
 			ran = true
@@ -156,7 +154,7 @@ func (h *Real) call(ctx context.Context, c net.Conn) error {
 			}
 		})
 	unmounted()
-	return out.Encode(answer(req.Name, ran, status, err))
+	return answer(req.Name, ran, status, err).Write(c)
 }
 
 // answer makes the end of a command from what the interceptor said.

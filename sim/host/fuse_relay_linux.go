@@ -14,6 +14,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/csilab/csilab/sim/host/relay"
 	"github.com/csilab/csilab/sim/host/shim"
 )
 
@@ -24,7 +25,7 @@ import (
 // /dev/fuse itself, one of those that waits for I/O when the process is killed
 // would keep the file open that must be closed for the wait to end; and a fork
 // that waits for the filesystem would stop the Go runtime that has to answer. So
-// a process of its own holds it, outside the namespace: see shim's relay.
+// a process of its own holds it, outside the namespace: see package relay.
 type fuseConnection struct {
 	relay *osexec.Cmd
 	conn  net.Conn
@@ -66,7 +67,7 @@ func mountFUSE(dev *os.File, at, node string, raw fuse.RawFileSystem) (*fuseConn
 	}
 	c := &fuseConnection{relay: osexec.Command(self), conn: conn, tell: tell, ended: make(chan struct{})}
 	c.relay.Args = []string{"csilab-fuse-relay"}
-	c.relay.Env = []string{shim.EnvRelay + "=1", shim.EnvNode + "=" + node, "GORACE=atexit_sleep_ms=0"}
+	c.relay.Env = []string{relay.Env + "=1", shim.EnvNode + "=" + node, "GORACE=atexit_sleep_ms=0"}
 	c.relay.ExtraFiles = []*os.File{dev, theirs, notifications}
 	c.relay.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
@@ -93,8 +94,8 @@ func relaySocket() (net.Conn, *os.File, error) {
 	for _, fd := range fds {
 		// Room for several messages. Root may exceed the machine's limit; where it
 		// may not, one fits into the usual default.
-		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8*shim.RelayMessage) != nil {
-			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 8*shim.RelayMessage)
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8*relay.MaxMessage) != nil {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 8*relay.MaxMessage)
 		}
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "relay"), os.NewFile(uintptr(fds[1]), "relay")
@@ -130,7 +131,7 @@ func (c *fuseConnection) forget(names []fuseName) {
 	}
 	for _, n := range names {
 		size := 32 + len(n.name) + 1
-		if len(b)+size > shim.RelayMessage {
+		if len(b)+size > relay.MaxMessage {
 			flush()
 		}
 		b = binary.NativeEndian.AppendUint32(b, uint32(size))
@@ -181,7 +182,7 @@ func (c *fuseConnection) attend(started chan<- error) {
 }
 
 var fuseBuffers = sync.Pool{New: func() any {
-	b := make([]byte, shim.RelayMessage)
+	b := make([]byte, relay.MaxMessage)
 	return &b
 }}
 

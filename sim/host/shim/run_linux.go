@@ -1,101 +1,111 @@
 package shim
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"net"
 	"os"
-	osexec "os/exec"
-	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // init runs this process as an intercepted command of a node, if that is what
-// it is, and exits. It does so before the packages behind it in import path
-// order are initialised: a node runs very many commands, and those packages
-// cost more than the command.
+// it is, and exits: before the rest of the program is initialised, which costs
+// more than the command.
 func init() {
-	if os.Getenv(EnvRelay) != "" {
-		os.Exit(relay())
-	}
-	name := filepath.Base(os.Args[0])
+	name := base(os.Args[0])
 	addr := os.Getenv(EnvCalls)
-	emulated := slices.Contains(Emulated, name)
+	emulated := has(Emulated, name)
 	if addr == "" && emulated {
-		fmt.Fprintf(os.Stderr, "%s: answered by a node of a lab, which is found by %s in the environment\n", name, EnvCalls)
+		os.Stderr.WriteString(name + ": answered by a node of a lab, which is found by " + EnvCalls + " in the environment\n")
 		os.Exit(127)
 	}
-	if addr == "" || !emulated && !slices.Contains(Names, name) {
+	if addr == "" || !emulated && !has(Names, name) {
 		return
 	}
 	code, err := runCommand(addr, name, os.Args[1:])
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Stderr.WriteString(name + ": " + err.Error() + "\n")
 		code = 1
 	}
 	os.Exit(code)
 }
+
+const killed = 128 + int(syscall.SIGKILL)
 
 func runCommand(addr, name string, args []string) (int, error) {
 	// Who called may crash while a rule holds the command. Nothing must happen
 	// then any more.
 	runtime.LockOSThread()
 	parent := os.Getppid()
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
-		return 0, err
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0); errno != 0 {
+		return 0, errno
 	}
 	if os.Getppid() != parent {
-		return 128 + int(syscall.SIGKILL), nil
+		return killed, nil
 	}
-	c, err := net.Dial("unix", addr)
+	node, err := dial(addr)
 	if err != nil {
 		return 0, err
 	}
-	defer c.Close()
-	in, out := json.NewDecoder(c), json.NewEncoder(c)
-	ask := func(m Message) (reply Message, err error) {
-		if err = out.Encode(m); err == nil {
-			err = in.Decode(&reply)
+	defer node.Close()
+	ask := func(m Message) (Message, error) {
+		if err := m.Write(node); err != nil {
+			return Message{}, err
 		}
-		return reply, err
+		return Read(node)
 	}
 	reply, err := ask(Message{Name: name, Args: args})
 	if err != nil {
 		return 0, err
 	}
 	if reply.Go {
-		path, err := realTool(name)
+		exit, err := runTool(name, args)
 		if err != nil {
 			return 0, err
 		}
-		cmd := osexec.Command(path, args...)
-		cmd.Args[0] = name
-		cmd.Env = plainEnvironment()
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		status := Message{}
-		if err := cmd.Run(); err != nil {
-			var exit *osexec.ExitError
-			if !errors.As(err, &exit) {
-				return 0, err
-			}
-			if status.Exit = exit.ExitCode(); status.Exit < 0 {
-				status.Exit = 128 + int(syscall.SIGKILL)
-			}
-		}
-		if reply, err = ask(status); err != nil {
+		if reply, err = ask(Message{Exit: exit}); err != nil {
 			return 0, err
 		}
 	}
-	fmt.Fprint(os.Stdout, reply.Out)
-	fmt.Fprint(os.Stderr, reply.Text)
+	os.Stdout.WriteString(reply.Out)
+	os.Stderr.WriteString(reply.Text)
 	return reply.Exit, nil
+}
+
+// dial connects to the node, at an abstract name ("@…").
+func dial(addr string) (*os.File, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: addr}); err != nil {
+		syscall.Close(fd)
+		return nil, &os.PathError{Op: "connect", Path: addr, Err: err}
+	}
+	return os.NewFile(uintptr(fd), addr), nil
+}
+
+// runTool runs the command that a link stands for.
+func runTool(name string, args []string) (exit int, err error) {
+	path, err := realTool(name)
+	if err != nil {
+		return 0, err
+	}
+	p, err := os.StartProcess(path, append([]string{name}, args...), &os.ProcAttr{
+		Env:   plainEnvironment(),
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		return 0, err
+	}
+	state, err := p.Wait()
+	if err != nil {
+		return 0, err
+	}
+	if exit = state.ExitCode(); exit < 0 { // by a signal
+		exit = killed
+	}
+	return exit, nil
 }
 
 // plainEnvironment is the environment without interception: what mkfs or mount
@@ -103,29 +113,72 @@ func runCommand(addr, name string, args []string) (int, error) {
 func plainEnvironment() []string {
 	var env []string
 	for _, e := range os.Environ() {
-		if v, ok := strings.CutPrefix(e, "PATH="); ok {
-			e = "PATH=" + strings.Join(plainPath(v), ":")
-		}
-		if !strings.HasPrefix(e, EnvCalls+"=") {
+		switch {
+		case hasPrefix(e, EnvCalls+"="):
+		case hasPrefix(e, "PATH="):
+			path := "PATH="
+			for i, dir := range plainPath() {
+				if i > 0 {
+					path += ":"
+				}
+				path += dir
+			}
+			env = append(env, path)
+		default:
 			env = append(env, e)
 		}
 	}
 	return env
 }
 
-// plainPath leaves out the directory of links, which is in the node's own.
-func plainPath(path string) []string {
-	return slices.DeleteFunc(filepath.SplitList(path), func(d string) bool {
-		return d == filepath.Join(os.Getenv(EnvNode), "bin")
-	})
+// plainPath is PATH without the directory of links, which is in the node's own.
+func plainPath() (dirs []string) {
+	links := os.Getenv(EnvNode) + "/bin"
+	path := os.Getenv("PATH")
+	for from, i := 0, 0; i <= len(path); i++ {
+		if i < len(path) && path[i] != ':' {
+			continue
+		}
+		if dir := path[from:i]; dir != links && dir != "" {
+			dirs = append(dirs, dir)
+		}
+		from = i + 1
+	}
+	return dirs
 }
+
+var errNoTool = errors.New("executable file not found in $PATH")
 
 // realTool finds the command that a link stands for.
 func realTool(name string) (string, error) {
-	for _, dir := range append(plainPath(os.Getenv("PATH")), Sbin...) {
-		if p, err := osexec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(p) {
+	for _, dir := range append(plainPath(), Sbin...) {
+		if dir[0] != '/' {
+			continue
+		}
+		p := dir + "/" + name
+		if fi, err := os.Stat(p); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
 			return p, nil
 		}
 	}
-	return "", osexec.ErrNotFound
+	return "", errNoTool
 }
+
+func base(path string) string {
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '/' {
+			return path[i+1:]
+		}
+	}
+	return path
+}
+
+func has(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func hasPrefix(s, prefix string) bool { return len(s) >= len(prefix) && s[:len(prefix)] == prefix }

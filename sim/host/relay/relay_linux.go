@@ -1,50 +1,47 @@
-package shim
+package relay
 
 import (
 	"encoding/binary"
 	"errors"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-// File descriptors of a relay.
-const (
-	RelayFUSE   = 3 // /dev/fuse, mounted
-	RelaySocket = 4 // to the node; SOCK_SEQPACKET
-	RelayNotify = 5 // for what the node tells the kernel; SOCK_SEQPACKET
-)
+// readers is how many requests wait for room in the socket at a time.
+const readers = 2
 
-// RelayMessage bounds a message in bytes: 128 KiB of data and the headers.
-const RelayMessage = 128<<10 + 4096
+func init() {
+	if os.Getenv(Env) != "" {
+		os.Exit(run())
+	}
+}
 
-// relayReaders is how many requests wait for room in the socket at a time.
-const relayReaders = 2
-
-// relay passes the requests of a FUSE connection on to the node and its answers
+// run passes the requests of a FUSE connection on to the node and its answers
 // back, until either is gone. It is a process of its own, outside the node's
 // mount namespace, because of how things end: who holds /dev/fuse must not wait
 // for I/O on what is mounted there, or a SIGKILL leaves processes behind that
 // wait for each other. When the relay is killed the kernel ends the connection,
 // and everything that waits for it fails.
-func relay() int {
-	for range relayReaders {
+func run() int {
+	for range readers {
 		go func() {
-			unix.Exit(relayTo(RelaySocket, RelayFUSE))
+			unix.Exit(pass(Socket, FUSE))
 		}()
 	}
 	go func() {
 		unix.Exit(notify())
 	}()
-	return relayTo(RelayFUSE, RelaySocket)
+	return pass(FUSE, Socket)
 }
 
 // notify passes on notifications, as many as a message has, and says when the
 // kernel has taken them. It waits where a directory is being looked at, which may
 // take an answer that comes through the other socket.
 func notify() int {
-	b := make([]byte, RelayMessage)
+	b := make([]byte, MaxMessage)
 	for {
-		n, err := unix.Read(RelayNotify, b)
+		n, err := unix.Read(Notify, b)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -56,22 +53,22 @@ func notify() int {
 			if size == 0 {
 				return 1
 			}
-			_, _ = unix.Write(RelayFUSE, rest[:size]) // ENOENT: the kernel doesn't know it
+			_, _ = unix.Write(FUSE, rest[:size]) // ENOENT: the kernel doesn't know it
 			rest = rest[size:]
 		}
-		if _, err := unix.Write(RelayNotify, b[:1]); err != nil {
+		if _, err := unix.Write(Notify, b[:1]); err != nil {
 			return 1
 		}
 	}
 }
 
-// relayTo copies messages one by one.
-func relayTo(to, from int) int {
-	b := make([]byte, RelayMessage)
+// pass copies messages one by one.
+func pass(to, from int) int {
+	b := make([]byte, MaxMessage)
 	for {
 		n, err := unix.Read(from, b)
 		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN), from == RelayFUSE && errors.Is(err, unix.ENOENT):
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN), from == FUSE && errors.Is(err, unix.ENOENT):
 			continue // ENOENT: the request was interrupted before it was read
 		case err != nil:
 			return 1
@@ -85,7 +82,7 @@ func relayTo(to, from int) int {
 			}
 		}
 		// ENOENT: nobody waits for this answer any more.
-		if err != nil && !(to == RelayFUSE && errors.Is(err, unix.ENOENT)) {
+		if err != nil && !(to == FUSE && errors.Is(err, unix.ENOENT)) {
 			return 1
 		}
 	}
