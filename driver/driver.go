@@ -349,6 +349,10 @@ func (d *Driver) records() (record.Store, error) {
 // nobody holds; there are none but then.
 const straysEvery = 90 * time.Second
 
+// completeEvery is how often a node looks for the paths of volumes that were
+// staged without some of them; there are none otherwise.
+const completeEvery = 90 * time.Second
+
 // node is the node's service; watch is what runs beside it until ctx ends, or
 // nil.
 func (d *Driver) node() (n *node.Service, watch func(ctx context.Context), err error) {
@@ -361,6 +365,7 @@ func (d *Driver) node() (n *node.Service, watch func(ctx context.Context), err e
 			s.AfterBoot(ctx)
 			var wg sync.WaitGroup
 			wg.Go(func() { s.Strays(ctx, straysEvery) })
+			wg.Go(func() { s.Complete(ctx, completeEvery) })
 			if d.cfg.MonitorEvery > 0 {
 				wg.Go(func() { s.Monitor(ctx, d.cfg.MonitorEvery) })
 			}

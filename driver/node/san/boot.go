@@ -56,7 +56,7 @@ func (s *SAN) leave(ctx context.Context, note string) error {
 		return nil // nobody's
 	}
 	// Nobody begins to hold it meanwhile.
-	give, err := s.take(ctx)
+	give, err := s.turn.take(ctx)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 			return "", err
 		}
 	}
-	if err := s.note(ctx, v.ID, e); err != nil {
+	if err := s.note(ctx, v, e); err != nil {
 		return "", err
 	}
 	if err := s.clean(ctx, e, true); err != nil {
@@ -52,18 +52,20 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 	dev, err := s.await(ctx, e, c)
 	if err != nil {
 		s.tidy(context.WithoutCancel(ctx), e, before)
+	} else if e.protocol == iSCSI && len(s.missing(e)) > 0 {
+		s.lacking.add(key(v.ID)+"-"+e.serial, c)
 	}
 	return dev, err
 }
 
 // note holds the volume, while nobody decides whose paths may go.
-func (s *SAN) note(ctx context.Context, volume string, e export) error {
-	give, err := s.take(ctx)
+func (s *SAN) note(ctx context.Context, v node.Volume, e export) error {
+	give, err := s.turn.take(ctx)
 	if err != nil {
 		return s.late(ctx, err)
 	}
 	defer give()
-	return s.hold(volume, e)
+	return s.hold(v, e)
 }
 
 // await logs in, scans, and waits for the map.
@@ -129,11 +131,16 @@ func (s *SAN) broken(e export, err error) error {
 // paths of other volumes, which nobody would ever take off the node. Those of
 // volumes that are held stay.
 func (s *SAN) tidy(ctx context.Context, e export, before bus) {
-	give, err := s.take(ctx)
+	give, err := s.turn.take(ctx)
 	if err != nil {
 		return
 	}
 	defer give()
+	s.strip(e, before)
+}
+
+// strip is tidy with the turn.
+func (s *SAN) strip(e export, before bus) {
 	b, err := s.look(e.serial, e.luns(), false)
 	if err != nil {
 		s.log.Warn("paths of other volumes may stay", "err", err)
@@ -164,7 +171,7 @@ func (s *SAN) tidy(ctx context.Context, e export, before bus) {
 // release that was cut short leaves, go too: multipathd looks at a path when it
 // comes.
 func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
-	give, err := s.take(ctx)
+	give, err := s.turn.take(ctx)
 	if err != nil {
 		return s.late(ctx, err)
 	}

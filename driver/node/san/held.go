@@ -2,6 +2,7 @@ package san
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +12,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/csilab/csilab/driver/node"
 )
 
 // What a volume is on the node can't be read from anywhere once it is unmounted
@@ -27,12 +30,23 @@ type holding struct {
 	Volume   string      `json:"volume"`
 	Protocol string      `json:"protocol"`
 	Scope    string      `json:"scope,omitempty"`
+	CHAP     SecretName  `json:"chapSecret,omitzero"` // that of its StorageClass
 	Arrays   []heldArray `json:"arrays"`
 }
 
 type heldArray struct {
 	LUN     int      `json:"lun"`
 	Targets []string `json:"targets"`
+	IPs     []string `json:"ips,omitempty"`
+}
+
+// export is what the volume was exported as.
+func (h holding) export(serial string) export {
+	e := export{serial: serial, protocol: h.Protocol, scope: h.Scope}
+	for _, a := range h.Arrays {
+		e.arrays = append(e.arrays, array{lun: a.LUN, targets: a.Targets, ips: a.IPs})
+	}
+	return e
 }
 
 func (h holding) targets() []string {
@@ -52,10 +66,11 @@ func key(volume string) string {
 
 // hold notes a volume. A volume that comes back with another serial number is
 // noted twice, and both are let go of.
-func (s *SAN) hold(volume string, e export) error {
-	h := holding{Volume: volume, Protocol: e.protocol, Scope: e.scope}
+func (s *SAN) hold(v node.Volume, e export) error {
+	volume := v.ID
+	h := holding{Volume: volume, Protocol: e.protocol, Scope: e.scope, CHAP: SecretName{Namespace: v.Context[keyCHAPNamespace], Name: v.Context[keyCHAPSecret]}}
 	for _, a := range e.arrays {
-		h.Arrays = append(h.Arrays, heldArray{a.lun, a.targets})
+		h.Arrays = append(h.Arrays, heldArray{a.lun, a.targets, a.ips})
 	}
 	data, err := json.Marshal(h)
 	if err != nil {
@@ -119,24 +134,45 @@ func (s *SAN) holding(name string) holding {
 // scanHeld looks for paths to the volumes that are held, behind sessions that
 // are new: their login didn't scan, and a volume that was staged while a port was
 // down is to have its path when the port is back.
-func (s *SAN) scanHeld(fresh []string) error {
+func (s *SAN) scanHeld(ctx context.Context, fresh []string) error {
 	names, err := s.names(s.holdings(), "")
 	if err != nil {
 		return fmt.Errorf("notes of volumes: %w", err)
 	}
-	var errs []error
+	behind := map[string]export{}
 	for _, n := range names {
-		h := s.holding(n)
-		e := export{protocol: h.Protocol}
-		for _, a := range h.Arrays {
-			targets := slices.DeleteFunc(slices.Clone(a.Targets), func(t string) bool { return !slices.Contains(fresh, t) })
-			if len(targets) > 0 {
-				e.arrays = append(e.arrays, array{lun: a.LUN, targets: targets})
-			}
+		_, serial, _ := strings.Cut(n, "-")
+		e := s.holding(n).export(serial)
+		for i := range e.arrays {
+			e.arrays[i].targets = slices.DeleteFunc(e.arrays[i].targets, func(t string) bool { return !slices.Contains(fresh, t) })
 		}
+		e.arrays = slices.DeleteFunc(e.arrays, func(a array) bool { return len(a.targets) == 0 })
 		if e.protocol == iSCSI && len(e.arrays) > 0 {
-			errs = append(errs, s.scan(e))
+			behind[n] = e
 		}
+	}
+	return s.scanNoted(ctx, behind)
+}
+
+// scanNoted scans for volumes by their notes, and for none that has left the node
+// meanwhile. It needs the turn.
+func (s *SAN) scanNoted(ctx context.Context, by map[string]export) error {
+	var errs []error
+	for _, note := range sorted(by) {
+		give, err := s.notes.take(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := s.host.Stat(path.Join(s.holdings(), note)); err == nil {
+			e := by[note]
+			before, err := s.look(e.serial, e.luns(), false)
+			if err == nil {
+				err = s.scan(e)
+				s.strip(e, before)
+			}
+			errs = append(errs, err)
+		}
+		give()
 	}
 	return errors.Join(errs...)
 }

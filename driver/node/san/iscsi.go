@@ -65,7 +65,7 @@ func join(ip, port string) string {
 // a volume with fewer paths is better than none. Without any, the error says why
 // each failed; it is node.ErrLogin when credentials were refused.
 func (s *SAN) login(ctx context.Context, e export, c chap) error {
-	give, err := s.take(ctx)
+	give, err := s.turn.take(ctx)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *SAN) login(ctx context.Context, e export, c chap) error {
 		}
 	}
 	if len(fresh) > 0 {
-		if err := s.scanHeld(fresh); err != nil {
+		if err := s.scanHeld(ctx, fresh); err != nil {
 			s.log.Warn("volumes on this node may miss new paths", "targets", fresh, "err", err)
 		}
 	}
@@ -293,7 +293,7 @@ func (s *SAN) loginAt(ctx context.Context, p portal, c chap) error {
 // logout ends the sessions to a target that was the volume's alone, and forgets
 // where it was.
 func (s *SAN) logout(ctx context.Context, target string) error {
-	give, err := s.take(ctx)
+	give, err := s.turn.take(ctx)
 	if err != nil {
 		return err
 	}

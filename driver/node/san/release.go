@@ -50,11 +50,27 @@ func (s *SAN) Release(ctx context.Context, volume, device string) error {
 				}
 			}
 		}
-		if err := s.drop(volume, serial); err != nil {
+		if err := s.end(ctx, volume, serial, others); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// end drops the note of a volume that has left the node, with the paths that
+// somebody has found of it meanwhile, unless others need them.
+func (s *SAN) end(ctx context.Context, volume, serial string, others bool) error {
+	give, err := s.notes.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
+	if !others {
+		if err := s.release(ctx, serial); err != nil {
+			return err
+		}
+	}
+	return s.drop(volume, serial)
 }
 
 // release takes a volume's map and paths off the node. It needs no turn: nothing

@@ -71,7 +71,12 @@ type SAN struct {
 	log  *slog.Logger
 	// turn serialises what changes the set of devices and sessions: iscsiadm's
 	// database and a scan are the node's, not a volume's.
-	turn chan struct{}
+	turn turn
+	// notes serialises scans for a volume with the end of its note: what a scan
+	// finds of one that has left, nobody would take off the node.
+	notes turn
+	// lacking are volumes that could have more paths.
+	lacking *lacking
 	// failed is when a portal last failed, by address.
 	failed map[string]time.Time
 }
@@ -98,17 +103,20 @@ func New(cfg Config) (*SAN, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &SAN{cfg: cfg, host: cfg.Host, log: cfg.Log, turn: make(chan struct{}, 1), failed: map[string]time.Time{}}, nil
+	return &SAN{cfg: cfg, host: cfg.Host, log: cfg.Log, turn: make(turn, 1), notes: make(turn, 1), lacking: newLacking(), failed: map[string]time.Time{}}, nil
 }
 
 // Traits implements node.Backend.
 func (s *SAN) Traits() node.Traits { return node.Traits{SharedBlock: true, Shares: true} }
 
+// turn is for one at a time.
+type turn chan struct{}
+
 // take waits for the turn.
-func (s *SAN) take(ctx context.Context) (give func(), err error) {
+func (t turn) take(ctx context.Context) (give func(), err error) {
 	select {
-	case s.turn <- struct{}{}:
-		return func() { <-s.turn }, nil
+	case t <- struct{}{}:
+		return func() { <-t }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -74,7 +74,7 @@ func (s *SAN) holds(serial string) (bool, error) {
 // quit takes a volume that nobody holds off the node once it has left its array;
 // done: there is nothing to look at any more.
 func (s *SAN) quit(ctx context.Context, serial string, states map[string]string) (done bool, err error) {
-	give, err := s.take(ctx) // nobody begins to hold it meanwhile
+	give, err := s.turn.take(ctx) // nobody begins to hold it meanwhile
 	if err != nil {
 		return false, err
 	}
