@@ -86,7 +86,7 @@ func match(method, path string) (route, map[string]string, *failure) {
 	}
 	there := false
 	for _, r := range routes {
-		vars, ok := fits(r.pattern, parts)
+		vars, ok := face.Fits(r.pattern, parts)
 		if !ok {
 			continue
 		}
@@ -99,22 +99,6 @@ func match(method, path string) (route, map[string]string, *failure) {
 		return route{}, nil, refuse(http.StatusMethodNotAllowed, "method %s is not allowed", clip(method))
 	}
 	return route{}, nil, refuse(http.StatusNotFound, "no such resource")
-}
-
-func fits(pattern string, parts []string) (map[string]string, bool) {
-	want := strings.Split(pattern, "/")
-	if len(want) != len(parts) {
-		return nil, false
-	}
-	vars := map[string]string{}
-	for i, w := range want {
-		if strings.HasPrefix(w, "{") {
-			vars[w[1:len(w)-1]] = parts[i]
-		} else if w != parts[i] {
-			return nil, false
-		}
-	}
-	return vars, true
 }
 
 // readQuery reads what stands behind the question mark. The client escapes

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// selfSigned makes a certificate for an address, as machines have from the
-// factory.
-func selfSigned(addr string) (*tls.Certificate, error) {
+// SelfSigned makes a certificate for a host, HOST or HOST:PORT, as machines have
+// from the factory. It is good for ten years.
+func SelfSigned(addr string) (*tls.Certificate, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		host = addr
@@ -34,6 +34,8 @@ func selfSigned(addr string) (*tls.Certificate, error) {
 	}
 	if ip := net.ParseIP(host); ip != nil {
 		t.IPAddresses = append(t.IPAddresses, ip)
+	} else {
+		t.DNSNames = append(t.DNSNames, host)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
 	if err != nil {

@@ -63,7 +63,7 @@ func Listen(cfg Config) (*Server, error) {
 		c := cfg.Certificate
 		if c == nil {
 			var err error
-			if c, err = selfSigned(l.Addr().String()); err != nil {
+			if c, err = SelfSigned(l.Addr().String()); err != nil {
 				l.Close()
 				return nil, fmt.Errorf("certificate: %w", err)
 			}

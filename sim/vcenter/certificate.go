@@ -1,21 +1,17 @@
 package vcenter
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha1"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/csilab/csilab/sim/face"
 	"github.com/csilab/csilab/sim/wholefile"
 )
 
@@ -39,49 +35,30 @@ func (v *VCenter) certificate() (*tls.Certificate, error) {
 			return &c, nil
 		}
 	}
-	c, pemBytes, err := selfSigned(host)
+	c, err := face.SelfSigned(host)
 	if err != nil {
 		return nil, fmt.Errorf("vcenter: certificate: %w", err)
 	}
 	if path != "" {
-		if err := wholefile.Write(path, pemBytes, 0o600); err != nil {
+		text, err := encoded(c)
+		if err == nil {
+			err = wholefile.Write(path, text, 0o600)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("vcenter: certificate: %w", err)
 		}
 	}
 	return c, nil
 }
 
-func selfSigned(host string) (*tls.Certificate, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// encoded is a certificate with its key, in PEM.
+func encoded(c *tls.Certificate) ([]byte, error) {
+	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	now := time.Now()
-	t := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()),
-		Subject:      pkix.Name{CommonName: host, Organization: []string{"csilab"}},
-		NotBefore:    now.Add(-24 * time.Hour), NotAfter: now.AddDate(10, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		BasicConstraintsValid: true, IsCA: true,
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-	}
-	if ip := net.ParseIP(host); ip != nil {
-		t.IPAddresses = append(t.IPAddresses, ip)
-	} else {
-		t.DNSNames = append(t.DNSNames, host)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
-	if err != nil {
-		return nil, nil, err
-	}
-	kb, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, nil, err
-	}
-	cb := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	kp := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: kb})
-	c, err := tls.X509KeyPair(cb, kp)
-	return &c, append(cb, kp...), err
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...), nil
 }
 
 // CA is the certificate to trust, in PEM; nil without TLS.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/csilab/csilab/sim/face"
 )
 
 // GoDown ends the vCenter's services as a reboot of the appliance does:
@@ -43,7 +45,7 @@ func (v *VCenter) ReplaceCertificate() error {
 	if err != nil {
 		host = v.url.Host
 	}
-	c, _, err := selfSigned(host)
+	c, err := face.SelfSigned(host)
 	if err != nil {
 		return fmt.Errorf("vcenter: certificate: %w", err)
 	}

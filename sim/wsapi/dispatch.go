@@ -85,7 +85,7 @@ func match(method, path string) (route, map[string]string, *failure) {
 	}
 	there := false
 	for _, r := range routes[parts[0]] {
-		vars, ok := fits(r.pattern, parts)
+		vars, ok := face.Fits(r.pattern, parts)
 		if !ok {
 			continue
 		}
@@ -98,22 +98,6 @@ func match(method, path string) (route, map[string]string, *failure) {
 		return route{}, nil, refuse(array.UnsupportedOp, "", "unsupported operation")
 	}
 	return route{}, nil, notFound
-}
-
-func fits(pattern string, parts []string) (map[string]string, bool) {
-	want := strings.Split(pattern, "/")
-	if len(want) != len(parts) {
-		return nil, false
-	}
-	vars := map[string]string{}
-	for i, w := range want {
-		if strings.HasPrefix(w, "{") {
-			vars[w[1:len(w)-1]] = parts[i]
-		} else if w != parts[i] {
-			return nil, false
-		}
-	}
-	return vars, true
 }
 
 // answer is a reply in the form in which it is sent.

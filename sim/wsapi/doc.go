@@ -17,11 +17,14 @@
 //	hostsets, volumesets GET, POST; /{name} GET, PUT, DELETE; POST of volumesets
 //	tasks                GET; /{id} GET, PUT
 //	qos                  GET, POST; /vvset:{name} GET, PUT, DELETE
-//	remotecopy, remotecopytargets                             GET
+//	remotecopy                                                GET
+//	remotecopytargets, remotecopylinks                        GET; /{name} GET
 //	remotecopygroups     GET, POST; /{name} GET, PUT, POST, DELETE; /{name}/volumes
+//	flashcache           GET, POST, DELETE; PUT of system
+//	users, roles         GET; /{name} GET
+//	eventlog, systemreporter                                  GET
 //
 // Everything else is a resource that is not found (404, code 11), and a method
-// that a resource has not is not supported (501, code 9). Not built: events,
-// users and roles, flash cache, the system reporter, remote copy links,
-// and writing ports or remote copy targets.
+// that a resource has not is not supported (501, code 9). Not built: the event
+// stream, and writing ports or remote copy targets and links.
 package wsapi

@@ -15,17 +15,7 @@ func (s *Session) VolumeGroup(ctx context.Context, id string) (g VolumeGroup, er
 // VolumeGroupNamed returns the volume group of a name; ok is false when there
 // is none.
 func (s *Session) VolumeGroupNamed(ctx context.Context, name string) (g VolumeGroup, ok bool, err error) {
-	var gs []VolumeGroup
-	err = s.do(ctx, call{method: http.MethodGet, path: "/volume_groups", query: url.Values{"name": {name}}}.again(), &gs)
-	if StatusOf(err) == http.StatusNotFound {
-		return g, false, nil
-	}
-	for _, x := range gs {
-		if x.Name == name {
-			return x, true, err
-		}
-	}
-	return g, false, err
+	return named(ctx, s, "/volume_groups", url.Values{"name": {name}}, func(g VolumeGroup) bool { return g.Name == name })
 }
 
 // CreateVolumeGroup makes a volume group without volumes. It is not sent again.
@@ -56,17 +46,7 @@ func (s *Session) SnapshotGroupNamed(ctx context.Context, group, name string) (g
 	if group != "" {
 		q.Set("volume_group_id", group)
 	}
-	var gs []SnapshotGroup
-	err = s.do(ctx, call{method: http.MethodGet, path: "/snapshot_groups", query: q}.again(), &gs)
-	if StatusOf(err) == http.StatusNotFound {
-		return g, false, nil
-	}
-	for _, x := range gs {
-		if x.Name == name {
-			return x, true, err
-		}
-	}
-	return g, false, err
+	return named(ctx, s, "/snapshot_groups", q, func(g SnapshotGroup) bool { return g.Name == name })
 }
 
 // CreateSnapshotGroup cuts snapshots of all volumes of a volume group at one

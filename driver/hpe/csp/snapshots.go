@@ -17,17 +17,9 @@ func (s *Session) Snapshot(ctx context.Context, id string) (x Snapshot, err erro
 // SnapshotNamed returns the snapshot of a volume that has a name; ok is false
 // when there is none.
 func (s *Session) SnapshotNamed(ctx context.Context, volume, name string) (x Snapshot, ok bool, err error) {
-	var xs []Snapshot
-	err = s.do(ctx, call{method: http.MethodGet, path: "/snapshots", query: url.Values{"name": {name}, "volume_id": {volume}}}.again(), &xs)
-	if StatusOf(err) == http.StatusNotFound {
-		return x, false, nil
-	}
-	for _, x := range xs {
-		if x.Name == name && (x.Volume == "" || x.Volume == volume) {
-			return x, true, err
-		}
-	}
-	return x, false, err
+	return named(ctx, s, "/snapshots", url.Values{"name": {name}, "volume_id": {volume}}, func(x Snapshot) bool {
+		return x.Name == name && (x.Volume == "" || x.Volume == volume)
+	})
 }
 
 // Snapshots returns all snapshots, or those of a volume. None is no error, nor

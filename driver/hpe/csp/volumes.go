@@ -17,17 +17,7 @@ func (s *Session) Volume(ctx context.Context, id string) (v Volume, err error) {
 // VolumeNamed returns the volume of a name; ok is false when there is none,
 // which providers say as 404 and some as an empty list.
 func (s *Session) VolumeNamed(ctx context.Context, name string) (v Volume, ok bool, err error) {
-	var vs []Volume
-	err = s.do(ctx, call{method: http.MethodGet, path: "/volumes", query: url.Values{"name": {name}}}.again(), &vs)
-	if StatusOf(err) == http.StatusNotFound {
-		return v, false, nil
-	}
-	for _, x := range vs {
-		if x.Name == name {
-			return x, true, err
-		}
-	}
-	return v, false, err
+	return named(ctx, s, "/volumes", url.Values{"name": {name}}, func(v Volume) bool { return v.Name == name })
 }
 
 // Volumes returns all volumes.
