@@ -205,9 +205,9 @@ func volumes(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// mkvv ENV NAME makes a volume over the storage provider that an environment file
-// names, as a driver does with the Secret that is written there, and publishes it
-// to node-a.
+// mkvv ENV NAME [CLIENTS] makes a volume over the storage provider that an
+// environment file names, as a driver does with the Secret that is written there,
+// and publishes it to node-a, or as a share of files to clients.
 func mkvv(ts *testscript.TestScript, _ bool, args []string) {
 	env := map[string]string{}
 	for line := range strings.Lines(ts.ReadFile(args[0])) {
@@ -248,6 +248,18 @@ func mkvv(ts *testscript.TestScript, _ bool, args []string) {
 	call("POST", "/tokens", map[string]string{"username": d["username"], "password": d["password"], "array_ip": d["backend"]}, &session)
 	token = session.Token
 	var v struct{ ID string }
+	if len(args) > 2 {
+		call("POST", "/volumes", map[string]any{"name": args[1], "size": 1 << 30, "config": map[string]any{"cpg": env["CSILAB_CPG"], "access_protocol": "nfs"}}, &v)
+		var p struct {
+			IP   string `json:"export_ip"`
+			Path string `json:"mount_path"`
+		}
+		call("PUT", "/volumes/"+v.ID+"/actions/publish", map[string]string{"name": args[1], "access_protocol": "nfs", "access_control_list": args[2]}, &p)
+		if p.IP != d["backend"] || p.Path != "/file/"+args[1]+"/"+args[1] {
+			ts.Fatalf("the share is at %s:%s", p.IP, p.Path)
+		}
+		return
+	}
 	call("POST", "/volumes", map[string]any{"name": args[1], "size": 1 << 30, "config": map[string]any{"cpg": env["CSILAB_CPG"], "host_sees_vlun": "true"}}, &v)
 	call("POST", "/hosts", map[string]any{"name": "node-a", "uuid": "u-a", "iqns": []string{"iqn.1994-05.com.redhat:a"}, "access_protocol": "iscsi"}, new(any))
 	call("PUT", "/volumes/"+v.ID+"/actions/publish", map[string]string{"host_uuid": "u-a", "access_protocol": "iscsi"}, new(any))

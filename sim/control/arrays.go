@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/csilab/csilab/sim/array"
+	"github.com/csilab/csilab/sim/csp"
+	"github.com/csilab/csilab/sim/fileservice"
 	"github.com/csilab/csilab/sim/san"
 )
 
@@ -104,6 +106,16 @@ type CPG struct {
 	VVs         int    `json:"vvs"`
 }
 
+// Share is a volume that an array's file service exports.
+type Share struct {
+	Array    string   `json:"array"`
+	Volume   string   `json:"volume"` // virtual volume
+	Path     string   `json:"path"`
+	Clients  []string `json:"clients"` // who may mount it: *, addresses, networks; none: nobody
+	ReadOnly bool     `json:"readOnly"`
+	SizeMiB  int64    `json:"sizeMiB"`
+}
+
 // ArrayPort is a port of an array.
 type ArrayPort struct {
 	Array    string `json:"array"`
@@ -145,6 +157,7 @@ var ofArrays = map[string]func([]*san.Array) any{
 	"hostsets":   func(as []*san.Array) any { return listArrays("SetList", as, sets((*array.Array).HostSets)) },
 	"volumesets": func(as []*san.Array) any { return listArrays("SetList", as, sets((*array.Array).VolumeSets)) },
 	"cpgs":       func(as []*san.Array) any { return listArrays("CPGList", as, cpgs) },
+	"shares":     func(as []*san.Array) any { return listArrays("ShareList", as, shares) },
 	"ports":      func(as []*san.Array) any { return listArrays("ArrayPortList", as, ports) },
 	"rcgroups":   func(as []*san.Array) any { return listArrays("RCGroupList", as, rcgroups) },
 }
@@ -263,6 +276,15 @@ func cpgs(a *san.Array, c *array.Array) (out []CPG) {
 	for _, p := range c.CPGs() {
 		free, _ := c.FreeSpace(p.Name)
 		out = append(out, CPG{a.Name(), p.ID, p.Name, p.Domain, p.UserMiB, p.SnapshotMiB, free.FreeMiB, p.GrowthLimitMiB, p.WarningMiB, p.Volumes})
+	}
+	return out
+}
+
+func shares(a *san.Array, c *array.Array) (out []Share) {
+	for _, v := range c.Volumes() {
+		if s, ok := fileservice.Share(c, v); ok {
+			out = append(out, Share{a.Name(), v.Name, csp.SharePath(v.Name), append([]string{}, s.Rules...), s.ReadOnly, v.SizeMiB})
+		}
 	}
 	return out
 }

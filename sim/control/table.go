@@ -86,6 +86,14 @@ func Table(w io.Writer, kind string, list json.RawMessage, now time.Time) error 
 			}
 			return []any{c.Array, c.Name, c.ID, c.Domain, c.VVs, c.UserMiB, c.SnapshotMiB, c.FreeMiB, limit}
 		})
+	case "shares":
+		return table(w, list, "ARRAY\tVOLUME\tMIB\tMODE\tCLIENTS\tPATH", func(s Share) []any {
+			mode := "rw"
+			if s.ReadOnly {
+				mode = "ro"
+			}
+			return []any{s.Array, s.Volume, s.SizeMiB, mode, strings.Join(s.Clients, ","), s.Path}
+		})
 	case "ports":
 		return table(w, list, "ARRAY\tPORT\tPROTOCOL\tSTATE\tADDRESS\tNAME", func(p ArrayPort) []any {
 			return []any{p.Array, p.Port, p.Protocol, p.State, p.Address, p.Name}

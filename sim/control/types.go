@@ -106,7 +106,7 @@ type Datastore struct {
 
 // Kinds are what can be asked for: what vCenters have, then what arrays have.
 var Kinds = []string{"volumes", "attachments", "tasks", "sessions", "datastores",
-	"arrays", "vvs", "copies", "vluns", "hosts", "hostsets", "volumesets", "cpgs", "ports", "rcgroups"}
+	"arrays", "vvs", "copies", "vluns", "hosts", "hostsets", "volumesets", "cpgs", "shares", "ports", "rcgroups"}
 
 // OfArrays says whether a kind is what arrays have.
 func OfArrays(kind string) bool { return ofArrays[kind] != nil }

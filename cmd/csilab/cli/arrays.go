@@ -84,7 +84,9 @@ func (r *serving) startArrays(ctx context.Context, s labfile.Storage, stateDir s
 	r.closers = append(r.closers, network.Close)
 	provider := csp.Config{ReplicationDevices: s.Devices, Seed: cfg.Seed, Log: log, In: r.faults}
 	for i, a := range network.Arrays() {
-		provider.Arrays = append(provider.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{hosts[i]}})
+		// Shares are published, and nothing serves them: who mounts one all the same
+		// is refused by this machine.
+		provider.Arrays = append(provider.Arrays, csp.Array{Name: a.Name(), URL: a.URL(), Backends: []string{hosts[i]}, FileService: hosts[i]})
 	}
 	addr := s.CSPListen
 	if addr == "" {
