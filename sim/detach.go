@@ -141,6 +141,9 @@ func (l *Lab) reaches(node, serial string) string {
 	if n.host.Kind() == "real" {
 		return "" // a look at a device that is going would hold it there
 	}
+	if h, ok := n.host.(interface{ Waits(device string) bool }); ok && h.Waits(byID(serial)) {
+		return "" // it has no path, and the I/O waits for one
+	}
 	if _, err := n.host.ReadAt(byID(serial), 0, 512); err != nil {
 		return ""
 	}

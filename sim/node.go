@@ -306,17 +306,52 @@ func (n *Node) inPod(ctx context.Context, do func(*kubeletsim.Kubelet) error) er
 }
 
 func (n *Node) writePod(ctx context.Context, p *corev1.Pod, path string, data []byte, sync bool) error {
-	return n.inPod(ctx, func(k *kubeletsim.Kubelet) error {
-		return k.WriteFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, data, sync)
+	return n.lab.program(ctx, func() error {
+		return n.inPod(ctx, func(k *kubeletsim.Kubelet) error {
+			return k.WriteFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, data, sync)
+		})
 	})
 }
 
-func (n *Node) readPod(ctx context.Context, p *corev1.Pod, path string, size int) (b []byte, err error) {
-	err = n.inPod(ctx, func(k *kubeletsim.Kubelet) error {
-		b, err = k.ReadFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, size)
-		return err
+func (n *Node) readPod(ctx context.Context, p *corev1.Pod, path string, size int) ([]byte, error) {
+	var read []byte
+	err := n.lab.program(ctx, func() error {
+		return n.inPod(ctx, func(k *kubeletsim.Kubelet) error {
+			b, err := k.ReadFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, size)
+			read = b
+			return err
+		})
 	})
-	return b, err
+	if err != nil { // it may still read
+		return nil, err
+	}
+	return read, nil
+}
+
+// program runs the I/O of a program in a pod. Whoever asked for it may leave when
+// ctx ends; the program can't while its I/O waits for a path: as a process in
+// uninterruptible sleep it goes on by itself when that ends, with the lab at the
+// latest.
+func (l *Lab) program(ctx context.Context, io func() error) error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return errClosed
+	}
+	done := make(chan error, 1)
+	l.wg.Go(func() { done <- io() })
+	l.mu.Unlock()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	default:
+		return context.Cause(ctx)
+	}
 }
 
 func (n *Node) poweredOff() bool {

@@ -40,7 +40,8 @@ type Options struct {
 	// that machines have that were cloned.
 	SameInitiator bool
 	// NoPathRetry is what I/O of an array's nodes does that has no path
-	// (no_path_retry of multipath.conf); 0 fails at once.
+	// (no_path_retry of multipath.conf); 0 means 18, as HPE recommends: it waits
+	// for 90 s. With fast timers that time has passed at once.
 	NoPathRetry host.NoPathRetry
 	// KeepHosts lets the storage provider leave a node's host on the array when
 	// its last export is gone, as with upstream's DISABLE_HOST_DELETION.
@@ -151,6 +152,9 @@ func (o Options) WithDefaults() Options {
 		if o.Bubble {
 			o.Timers = "real"
 		}
+	}
+	if o.NoPathRetry == host.RetryPassed && o.Timers == "real" {
+		o.NoPathRetry = host.RetryRecommended
 	}
 	if o.StateRoot == "" {
 		o.StateRoot = filepath.Join(os.TempDir(), fmt.Sprintf("csilab-%d", os.Getuid()))

@@ -117,6 +117,17 @@ func (h *Memory) byName(name string) *device {
 	return h.devices[n.dev]
 }
 
+// Waits says whether I/O to a block device would wait for a path now.
+func (h *Memory) Waits(device string) bool {
+	p, err := h.EvalSymlinks(device)
+	if err != nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.scsi != nil && h.scsi.Waits(path.Base(p))
+}
+
 // heldByMap says whether a disk is a path of a multipath map, which has claimed it.
 func (h *Memory) heldByMap(d *device) bool {
 	if h.scsi == nil || d.gone {

@@ -17,9 +17,10 @@ type (
 
 // What I/O does that has no path.
 const (
-	RetryPassed  = scsi.RetryPassed
-	RetryForever = scsi.RetryForever
-	RetryNever   = scsi.RetryNever
+	RetryPassed      = scsi.RetryPassed
+	RetryRecommended = scsi.RetryRecommended
+	RetryForever     = scsi.RetryForever
+	RetryNever       = scsi.RetryNever
 )
 
 // Errors of a SAN.

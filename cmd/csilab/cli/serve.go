@@ -97,8 +97,8 @@ are refused, and stay.`,
 	fl.StringVar(&f.env, "env", "", "write the environment of a client to this file")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of VMs, named node-1, node-2, … (0 to 64); with --hosts also of servers on the storage network")
 	fl.BoolVar(&f.hosts, "hosts", false, "make the nodes real, so that programs can be run in them: see csilab host exec (root on Linux)")
-	fl.Var(&f.noPathRetry, noPathRetry, "no_path_retry of multipath on the servers of --hosts: whether I/O without a path fails at once, waits, or waits for N times 5s (default: its time has passed at once)")
-	fl.Lookup(noPathRetry).DefValue = ""
+	f.noPathRetry = host.RetryRecommended
+	fl.Var(&f.noPathRetry, noPathRetry, "no_path_retry of multipath on the servers of --hosts: whether I/O without a path fails at once, waits, or waits for N times 5s")
 	fl.StringSliceVar(&f.zones, "zones", nil, "zones that the VMs are in, in turn")
 	fl.StringSliceVar(&f.datastores, "datastores", nil, "datastores instead of two of type VMFS, each NAME[:TYPE][@HOST+HOST] (types VMFS, NFS, NFS41, vsan, VVOL)")
 	fl.StringVar(&f.lab, "lab", "", "lab file (lab.yaml) that says which vCenters there are")

@@ -18,17 +18,16 @@ type NoPathRetry int
 
 // Besides numbers from 1 up.
 const (
-	// RetryPassed is what HPE recommends for its arrays, 18, of which the time has
-	// passed by the next look: I/O without a path fails at once.
+	// RetryPassed is RetryRecommended, of which the time has passed by the next
+	// look: I/O without a path fails at once.
 	RetryPassed NoPathRetry = 0
 	// RetryForever is "queue".
 	RetryForever NoPathRetry = -1
 	// RetryNever is "fail".
 	RetryNever NoPathRetry = -2
+	// RetryRecommended is what HPE's guides for 3PAR and Primera on Linux say.
+	RetryRecommended NoPathRetry = 18
 )
-
-// recommended is no_path_retry in HPE's guides for 3PAR and Primera on Linux.
-const recommended = 18
 
 // PollingInterval is the time from one turn of the path checker to the next
 // (polling_interval of multipath.conf, its default).
@@ -40,7 +39,7 @@ func (r NoPathRetry) String() string {
 	case r == RetryForever:
 		return "queue"
 	case r == RetryPassed:
-		return fmt.Sprint(recommended)
+		return fmt.Sprint(int(RetryRecommended))
 	case r < 0:
 		return "fail"
 	}
