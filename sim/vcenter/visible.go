@@ -85,6 +85,14 @@ func withhold(o types.ObjectContent, hidden func(name string) bool) types.Object
 
 // RetrievePropertiesEx implements the method of the API.
 func (pc *collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
+	if ctx.Session != nil && req.Options.MaxObjects <= 0 && plain(req.SpecSet) {
+		objects, fault := retrieve(ctx, req.SpecSet)
+		if fault != nil {
+			return &methods.RetrievePropertiesExBody{Fault_: simulator.Fault("The object has already been deleted or has not been completely created", fault)}
+		}
+		return &methods.RetrievePropertiesExBody{Res: &types.RetrievePropertiesExResponse{
+			Returnval: &types.RetrieveResult{Objects: pc.visible(objects, req.SpecSet)}}}
+	}
 	res := pc.PropertyCollector.RetrievePropertiesEx(ctx, req)
 	if b, ok := res.(*methods.RetrievePropertiesExBody); ok && b.Res != nil && b.Res.Returnval != nil && ctx.Session != nil {
 		b.Res.Returnval.Objects = pc.visible(b.Res.Returnval.Objects, req.SpecSet)
@@ -103,11 +111,11 @@ func (pc *collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *t
 
 // RetrieveProperties implements the method of the API.
 func (pc *collector) RetrieveProperties(ctx *simulator.Context, req *types.RetrieveProperties) soap.HasFault {
-	res := pc.PropertyCollector.RetrieveProperties(ctx, req)
-	if b, ok := res.(*methods.RetrievePropertiesBody); ok && b.Res != nil && ctx.Session != nil {
-		b.Res.Returnval = pc.visible(b.Res.Returnval, req.SpecSet)
+	res := pc.RetrievePropertiesEx(ctx, &types.RetrievePropertiesEx{This: req.This, SpecSet: req.SpecSet}).(*methods.RetrievePropertiesExBody)
+	if res.Fault_ != nil {
+		return &methods.RetrievePropertiesBody{Fault_: res.Fault_}
 	}
-	return res
+	return &methods.RetrievePropertiesBody{Res: &types.RetrievePropertiesResponse{Returnval: res.Res.Returnval.Objects}}
 }
 
 // found leaves out of the reply of a search what the caller may not see.
