@@ -298,7 +298,8 @@ func (k *Kubelet) volumeLoop(ctx context.Context) {
 	}
 }
 
-// idle waits for a kick or, unless zero, for a time; false if ctx ended.
+// idle waits for a kick or, unless zero, for a time; false if ctx ended. What kicks
+// at just that time makes no difference.
 func (k *Kubelet) idle(ctx context.Context, until time.Time) bool {
 	var tick <-chan time.Time
 	if !until.IsZero() {
@@ -311,10 +312,19 @@ func (k *Kubelet) idle(ctx context.Context, until time.Time) bool {
 		return false
 	case <-k.kick:
 	case <-tick:
+	}
+	if passed(until) {
 		k.await(ctx, "volumes")
+		select {
+		case <-k.kick: // what it is about is looked at now
+		default:
+		}
 	}
 	return true
 }
+
+// passed says whether a time that was waited for has come, unless it is zero.
+func passed(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
 
 // await holds what a timer has woken until it is its turn: nodes and pods have
 // the same timers. what tells apart those of one kubelet.

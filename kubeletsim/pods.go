@@ -143,6 +143,7 @@ func (k *Kubelet) runPod(ctx context.Context, w *podWorker) {
 // awaitCause waits until the pod must be synced again: it ends, something it
 // depends on has changed, or the time has come.
 func (k *Kubelet) awaitCause(ctx context.Context, w *podWorker, d time.Duration) {
+	end := time.Now().Add(d)
 	t := time.NewTimer(d)
 	defer t.Stop()
 	for {
@@ -156,9 +157,11 @@ func (k *Kubelet) awaitCause(ctx context.Context, w *podWorker, d time.Duration)
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		case <-w.kick:
+		}
+		if passed(end) { // whichever of the two was first
 			k.await(ctx, w.uid)
 			return
-		case <-w.kick:
 		}
 	}
 }
@@ -171,9 +174,10 @@ func (k *Kubelet) syncPod(ctx context.Context, w *podWorker) error {
 	k.mu.Unlock()
 	failed := k.populate(pod)
 	names := claimVolumes(pod)
+	limit := time.Now().Add(k.t.MountTimeout)
 	t := time.NewTimer(k.t.MountTimeout)
 	defer t.Stop()
-	for {
+	for over := false; ; {
 		k.mu.Lock()
 		unmounted := k.world.unmountedOf(w.uid, names)
 		var notProcessed, unattached []string
@@ -205,13 +209,17 @@ func (k *Kubelet) syncPod(ctx context.Context, w *podWorker) error {
 			k.event(pod, warning, "FailedMount", fmt.Sprintf("Unable to attach or mount volumes: %v", err))
 			return err
 		}
+		if over {
+			return fmt.Errorf("unmounted volumes=%v, unattached volumes=%v, failed to process volumes=%v: %w", unmounted, unattached, notProcessed, context.DeadlineExceeded)
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-w.kick:
 		case <-t.C:
+		}
+		if over = passed(limit); over { // a last look: what comes just now counts
 			k.await(ctx, w.uid)
-			return fmt.Errorf("unmounted volumes=%v, unattached volumes=%v, failed to process volumes=%v: %w", unmounted, unattached, notProcessed, context.DeadlineExceeded)
 		}
 	}
 	return k.startContainers(ctx, w, pod)

@@ -273,7 +273,8 @@ func outcome(err error) ledger.Outcome {
 	return ledger.Failed
 }
 
-// wait sleeps for d, until ctx ends or the lab is closed.
+// wait sleeps for d, until ctx ends or the lab is closed. Where d and ctx's deadline
+// are one moment, ctx has ended.
 func (in *Interceptor) wait(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -282,7 +283,11 @@ func (in *Interceptor) wait(ctx context.Context, d time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return nil
+		if end, ok := ctx.Deadline(); !ok || time.Now().Before(end) {
+			return nil
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-in.closed():
