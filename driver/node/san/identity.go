@@ -12,6 +12,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"k8s.io/utils/exec"
 )
 
 // maxNodeID is the CSI limit of a node id in bytes (NodeGetInfoResponse).
@@ -51,7 +53,9 @@ func (s *SAN) NodeID(ctx context.Context) (string, error) {
 		}
 		return string(id), nil
 	}
-	n.Networks = s.networks(ctx)
+	if n.Networks, err = s.networks(ctx); err != nil {
+		return "", err
+	}
 	all, err := s.cfg.Cluster.NodeInfos(ctx)
 	if err != nil {
 		return "", fmt.Errorf("HPENodeInfo objects: %w", err)
@@ -148,7 +152,11 @@ func (s *SAN) wwpns() ([]string, error) {
 	}
 	var out []string
 	for _, h := range hosts {
-		if w := wwpn(s.line(sysFCHost, h, "port_name")); w != "" {
+		b, err := s.host.ReadFile(path.Join(sysFCHost, h, "port_name"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // that one was taken out
+			return nil, err
+		}
+		if w := wwpn(strings.TrimSpace(string(b))); w != "" {
 			out = append(out, w)
 		}
 	}
@@ -157,12 +165,17 @@ func (s *SAN) wwpns() ([]string, error) {
 }
 
 // networks are the node's addresses but for loopback and link-local ones, in
-// order; none where they can't be told.
-func (s *SAN) networks(ctx context.Context) []string {
+// order; none where there is no command for them. One that fails this once must
+// not stand for no addresses: nobody asks again, and no share would be for the node.
+func (s *SAN) networks(ctx context.Context) ([]string, error) {
 	out, err := s.run(ctx, "ip", "-o", "addr", "show")
-	if err != nil {
+	var exit exec.ExitError
+	if errors.Is(err, exec.ErrExecutableNotFound) || errors.As(err, &exit) && exit.ExitStatus() == notThere {
 		s.log.Debug("addresses of the node", "err", err)
-		return nil
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("addresses of the node: %w", err)
 	}
 	var all []string
 	for line := range strings.Lines(out) {
@@ -178,8 +191,11 @@ func (s *SAN) networks(ctx context.Context) []string {
 		}
 	}
 	slices.Sort(all)
-	return slices.Compact(all)
+	return slices.Compact(all), nil
 }
+
+// notThere is the status of a shell or nsenter that finds no such command.
+const notThere = 127
 
 func (s *SAN) uuidFile() string { return path.Join(s.cfg.StateDir, "host-uuid") }
 

@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+
+	"k8s.io/utils/exec"
 )
 
 // cluster is a Cluster in memory.
@@ -78,6 +81,25 @@ func worker() *tree {
 2: eth0    inet6 fe80::5054:ff:fe12:3456/64 scope link \       valid_lft forever preferred_lft forever
 `
 	return t
+}
+
+// What can't be read this once is no part of a node that is written down for good:
+// kubelet asks again. A command that a node does not have is none.
+func TestNodeIDOfWhatCantBeRead(t *testing.T) {
+	for _, what := range []string{"/etc/iscsi/initiatorname.iscsi", "/sys/class/fc_host/host7/port_name", "/etc/hpe-storage/host-uuid", "ip -o addr show"} {
+		h, c := worker(), &cluster{}
+		h.broken = map[string]error{what: syscall.EIO}
+		if id, err := newSAN(t, Config{Host: h, Cluster: c}).NodeID(t.Context()); !errors.Is(err, syscall.EIO) || c.puts > 0 {
+			t.Errorf("%s can't be read: id %q, error %v, %d writes", what, id, err, c.puts)
+		}
+	}
+	for _, none := range []error{exec.ErrExecutableNotFound, exec.CodeExitError{Err: errors.New("not found"), Code: 127}} {
+		h, c := worker(), &cluster{}
+		h.broken = map[string]error{"ip -o addr show": none}
+		if _, err := newSAN(t, Config{Host: h, Cluster: c}).NodeID(t.Context()); err != nil || len(c.nodes["worker-1"].Networks) > 0 {
+			t.Errorf("no such command (%v): %v, %+v", none, err, c.nodes)
+		}
+	}
 }
 
 func TestNodeIDInACluster(t *testing.T) {

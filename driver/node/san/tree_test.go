@@ -19,6 +19,8 @@ type tree struct {
 	fstest.MapFS
 	// commands are outputs by command line.
 	commands map[string]string
+	// broken are the errors of files and command lines that can't be read or run.
+	broken map[string]error
 }
 
 func newTree(files map[string]string) *tree {
@@ -31,11 +33,16 @@ func newTree(files map[string]string) *tree {
 
 func (t *tree) Stat(p string) (fs.FileInfo, error)      { return t.MapFS.Stat(p[1:]) }
 func (t *tree) ReadDir(p string) ([]fs.DirEntry, error) { return t.MapFS.ReadDir(p[1:]) }
-func (t *tree) ReadFile(p string) ([]byte, error)       { return t.MapFS.ReadFile(p[1:]) }
-func (t *tree) MkdirAll(string, fs.FileMode) error      { return nil }
-func (t *tree) EvalSymlinks(p string) (string, error)   { return p, nil }
-func (t *tree) DeviceSize(string) (int64, error)        { return 0, syscall.ENOENT }
-func (t *tree) Remove(p string) error                   { delete(t.MapFS, p[1:]); return nil }
+func (t *tree) ReadFile(p string) ([]byte, error) {
+	if err := t.broken[p]; err != nil {
+		return nil, err
+	}
+	return t.MapFS.ReadFile(p[1:])
+}
+func (t *tree) MkdirAll(string, fs.FileMode) error    { return nil }
+func (t *tree) EvalSymlinks(p string) (string, error) { return p, nil }
+func (t *tree) DeviceSize(string) (int64, error)      { return 0, syscall.ENOENT }
+func (t *tree) Remove(p string) error                 { delete(t.MapFS, p[1:]); return nil }
 func (t *tree) WriteFile(p string, data []byte, m fs.FileMode) error {
 	t.MapFS[p[1:]] = &fstest.MapFile{Data: bytes.Clone(data), Mode: m}
 	return nil
@@ -53,8 +60,12 @@ func (e *treeExec) Command(cmd string, args ...string) exec.Cmd {
 }
 
 func (e *treeExec) CommandContext(_ context.Context, cmd string, args ...string) exec.Cmd {
-	out, ok := e.t.commands[strings.Join(append([]string{cmd}, args...), " ")]
+	line := strings.Join(append([]string{cmd}, args...), " ")
+	out, ok := e.t.commands[line]
 	return &testingexec.FakeCmd{CombinedOutputScript: []testingexec.FakeAction{func() ([]byte, []byte, error) {
+		if err := e.t.broken[line]; err != nil {
+			return nil, nil, err
+		}
 		if !ok {
 			return nil, nil, exec.ErrExecutableNotFound
 		}
