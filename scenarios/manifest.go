@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -26,37 +28,37 @@ type File struct {
 
 // FromManifests makes a scenario of a user's own objects. A step with one of
 // them may take as long as wait; 0 is 10 s with fast timers, and with real ones
-// what sim.Options.Settle is. The error tells what an API server would say, with
-// file, object and field.
+// what sim.Options.Settle is. The error tells all that an API server would say, with
+// file, line, object and field.
 func FromManifests(files []File, wait time.Duration) (Scenario, error) {
-	var objs []store.Object
+	var manifests []admission.Manifest
 	var names, replay []string
-	where := map[store.Object]string{}
+	var errs []error
 	for _, f := range files {
-		os, err := admission.Decode(f.Name, f.Data)
+		ms, err := admission.Read(f.Name, f.Data)
 		if err != nil {
-			return Scenario{}, err
+			errs = append(errs, err)
 		}
-		for _, o := range os {
-			where[o] = f.Name
-		}
-		objs = append(objs, os...)
+		manifests = append(manifests, ms...)
 		names = append(names, f.Name)
 		replay = append(replay, "-f "+f.Name)
 	}
-	if len(objs) == 0 {
+	if len(manifests)+len(errs) == 0 {
 		return Scenario{}, fmt.Errorf("%s: no object in it", strings.Join(names, ", "))
 	}
-	for _, o := range objs {
-		switch o.(type) {
+	var objs []store.Object
+	for _, m := range manifests {
+		switch o := m.Object.(type) {
 		case *corev1.PersistentVolumeClaim, *corev1.Pod, *snapshotv1.VolumeSnapshot:
 			if o.GetNamespace() == "" {
 				o.SetNamespace(sim.Namespace)
 			}
 		}
+		objs = append(objs, m.Object)
 	}
-	if err := tryOut(objs, where); err != nil {
-		return Scenario{}, err
+	errs = append(errs, tryOut(manifests, len(errs) == 0)...)
+	if len(errs) > 0 {
+		return Scenario{}, errors.Join(errs...)
 	}
 	d := drive{objs: objs, wait: wait}
 	if len(d.claims())+len(d.pods()) == 0 {
@@ -70,24 +72,26 @@ func FromManifests(files []File, wait time.Duration) (Scenario, error) {
 }
 
 // tryOut creates copies of the objects in an API of their own: what an API
-// server would refuse is refused before a lab is started.
-func tryOut(objs []store.Object, where map[store.Object]string) error {
+// server would refuse is refused before a lab is started. Where not all could be
+// read, what is missed may be among those.
+func tryOut(manifests []admission.Manifest, complete bool) (errs []error) {
 	ctx, api := context.Background(), store.New(0, nil).Client("user")
 	if err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sim.Namespace}}); err != nil {
-		return err
+		return []error{err}
 	}
 	isNamespace := func(o store.Object) bool { _, ok := o.(*corev1.Namespace); return ok }
 	for _, first := range []bool{true, false} {
-		for _, o := range objs {
-			if isNamespace(o) != first {
+		for _, m := range manifests {
+			if isNamespace(m.Object) != first {
 				continue
 			}
-			if err := admission.Create(ctx, api, o.DeepCopyObject().(store.Object)); err != nil {
-				return fmt.Errorf("%s: %s %s: %w", where[o], store.KindOf(o), store.Key(o), err)
+			err := admission.Create(ctx, api, m.Object.DeepCopyObject().(store.Object))
+			if err != nil && (complete || !apierrors.IsNotFound(err)) {
+				errs = append(errs, m.Refused(err))
 			}
 		}
 	}
-	return nil
+	return errs
 }
 
 // drive takes objects through a whole life.

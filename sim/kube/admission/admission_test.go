@@ -148,29 +148,30 @@ func TestBadManifests(t *testing.T) {
 	}
 	for _, tc := range []struct{ name, text, want string }{
 		{"unknown field", pvc("{accessModes: [ReadWriteOnce], resources: {request: {storage: 1Gi}}, foo: 1}"),
-			`f.yaml: document 1 (line 1): PersistentVolumeClaim "ns/c": unknown field "spec.foo"; unknown field "spec.resources.request"`},
-		{"wrong case", pvc("{AccessModes: []}"), `unknown field "spec.AccessModes"`},
+			"f.yaml:4:50: PersistentVolumeClaim \"ns/c\": unknown field \"spec.resources.request\"; did you mean requests?\nf.yaml:4:76: PersistentVolumeClaim \"ns/c\": unknown field \"spec.foo\""},
+		{"wrong case", pvc("{AccessModes: []}"), `f.yaml:4:8: PersistentVolumeClaim "ns/c": unknown field "spec.AccessModes"; did you mean accessModes?`},
 		{"wrong quantity", pvc("{resources: {requests: {storage: 10 Gb}}}"),
 			`spec.resources.requests.storage: Invalid value: "10 Gb": quantities must match the regular expression`},
 		{"huge quantity", pvc("{resources: {requests: {storage: 1e9999999}}}"), `spec.resources.requests.storage: Invalid value: "1e9999999": out of range`},
 		{"wrong type", pvc("{accessModes: ReadWriteOnce, storageClassName: 5, volumeMode: true}"),
-			`spec.accessModes: Invalid value: expected a list, got the string "ReadWriteOnce"; spec.storageClassName: Invalid value: expected a string, got the number 5; spec.volumeMode: Invalid value: expected a string, got true`},
+			"f.yaml:4:8: PersistentVolumeClaim \"ns/c\": spec.accessModes: Invalid value: expected a list, got the string \"ReadWriteOnce\"\nf.yaml:4:36: PersistentVolumeClaim \"ns/c\": spec.storageClassName: Invalid value: expected a string, got the number 5\n" +
+				"f.yaml:4:57: PersistentVolumeClaim \"ns/c\": spec.volumeMode: Invalid value: expected a string, got true"},
 		{"in a list", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a}, {name: b, volumeMounts: [{nam: x}]}], terminationGracePeriodSeconds: soon}",
-			`Pod "p": unknown field "spec.containers[1].volumeMounts[0].nam"; spec.terminationGracePeriodSeconds: Invalid value: expected an integer, got the string "soon"`},
+			"f.yaml:4:58: Pod \"p\": unknown field \"spec.containers[1].volumeMounts[0].nam\"; did you mean name?\nf.yaml:4:70: Pod \"p\": spec.terminationGracePeriodSeconds: Invalid value: expected an integer, got the string \"soon\""},
 		{"annotation that is no string", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: s, annotations: {storageclass.kubernetes.io/is-default-class: true}}\nprovisioner: x",
-			`metadata.annotations[storageclass.kubernetes.io/is-default-class]: Invalid value: expected a string, got true`},
+			`f.yaml:3:35: StorageClass "s": metadata.annotations[storageclass.kubernetes.io/is-default-class]: Invalid value: expected a string, got true`},
 		{"parameter that is no string", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: s}\nprovisioner: x\nparameters: {num: 5}",
 			`parameters.num: Invalid value: expected a string, got the number 5`},
 		{"unknown kind", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}",
 			`Deployment "d": no matches for kind "Deployment" in version "apps/v1"; supported are`},
 		{"old version", "apiVersion: storage.k8s.io/v1beta1\nkind: StorageClass\nmetadata: {name: d}", `no matches for kind "StorageClass" in version "storage.k8s.io/v1beta1"`},
-		{"no kind", "metadata: {name: d}", `apiVersion: Required value: a string such as "v1"; kind: Required value`},
+		{"no kind", "metadata: {name: d}", "f.yaml:1:1: d: apiVersion: Required value: a string such as \"v1\"\nf.yaml:1:1: d: kind: Required value"},
 		{"not an object", "- a", "expected an object, got a list"},
-		{"second document", "apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n---\n\nkind: [\n", "f.yaml: document 2 (line 4): yaml: line"},
-		{"duplicate key", "apiVersion: v1\nkind: Namespace\nkind: Pod\n", `line 3: key "kind" already set in map`},
-		{"tab", "apiVersion: v1\n\tkind: Pod\n", "yaml: line 2: found a tab character that violates indentation"},
+		{"second document", "apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n---\n\nkind: [\n", "f.yaml:3:12: Namespace: metadata.name: Invalid value: expected a string, got false\nf.yaml:6:1: no YAML: did not find"},
+		{"duplicate key", "apiVersion: v1\nkind: Namespace\nkind: Pod\n", `f.yaml:3:1: key "kind" already set in map`},
+		{"tab", "apiVersion: v1\n\tkind: Pod\n", "f.yaml:2:1: no YAML: found a tab character that violates indentation"},
 		{"list", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {k: '%'}}]",
-			`Secret "s": items[0].data.k: Invalid value: expected base64 text`},
+			`f.yaml:3:68: Secret "s": items[0].data.k: Invalid value: expected base64 text`},
 		{"big integer", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {priority: 9999999999}", "spec.priority: Invalid value: 9999999999: expected an integer of 32 bits"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -178,8 +179,8 @@ func TestBadManifests(t *testing.T) {
 			if err == nil || objects != nil {
 				t.Fatalf("%v, %v", objects, err)
 			}
-			var d *admission.DecodeError
-			if !errors.As(err, &d) || d.File != "f.yaml" || d.Document < 1 {
+			var ps admission.Problems
+			if !errors.As(err, &ps) || ps[0].File != "f.yaml" || ps[0].Line < 1 || ps[0].Column < 1 {
 				t.Errorf("%#v", err)
 			}
 			if !strings.Contains(err.Error(), tc.want) {
@@ -189,8 +190,12 @@ func TestBadManifests(t *testing.T) {
 	}
 	// All documents' mistakes are told at once, and nothing is returned.
 	_, err := admission.Decode("f", []byte("kind: A\n---\n"+good+"---\nkind: B\n"))
-	if err == nil || strings.Count(err.Error(), "f: document") != 2 {
+	if err == nil || strings.Count(err.Error(), "f:1:1: A: apiVersion") != 1 || strings.Count(err.Error(), ": B: apiVersion") != 1 {
 		t.Errorf("%v", err)
+	}
+	// Who reads on gets what is right beside them.
+	if ms, err := admission.Read("f", []byte("kind: A\n---\n"+good)); err == nil || len(ms) != 7 {
+		t.Errorf("%d objects, %v", len(ms), err)
 	}
 }
 
@@ -228,6 +233,54 @@ func TestValidation(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// What an API server refuses is told with the place of its field, also in a List;
+// what is about no field with that of the object.
+func TestRefusedPlaces(t *testing.T) {
+	c := store.New(1, nil).Client("user")
+	ms, err := admission.Read("f.yaml", []byte(`apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: PersistentVolumeClaim
+  metadata:
+    name: c
+  spec:
+    accessModes:
+    - ReadWriteOnce
+    - RWO
+    volumeMode: Disk
+    resources:
+      requests:
+        storage: 0
+- apiVersion: v1
+  kind: Secret
+  metadata:
+    namespace: nowhere
+    name: s
+`))
+	if err != nil || len(ms) != 2 {
+		t.Fatal(ms, err)
+	}
+	want := []string{`f.yaml:9:5: PersistentVolumeClaim "c": spec.accessModes: Unsupported value: "RWO"`,
+		`f.yaml:13:5: PersistentVolumeClaim "c": spec.resources[storage]: Invalid value: "0"`,
+		`f.yaml:12:5: PersistentVolumeClaim "c": spec.volumeMode: Unsupported value: "Disk"`,
+		`f.yaml:20:5: Secret "nowhere/s": namespaces "nowhere" not found`}
+	var got []string
+	for _, m := range ms {
+		for _, p := range m.Refused(admission.Create(ctx, c, m.Object)) {
+			got = append(got, p.Error())
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%q", got)
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("got  %s\nwant %s", got[i], want[i])
+		}
 	}
 }
 
@@ -325,8 +378,8 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		objects, err := admission.Decode("f", data)
 		if err != nil {
-			var d *admission.DecodeError
-			if !errors.As(err, &d) || objects != nil || len(d.Problems) == 0 {
+			var ps admission.Problems
+			if !errors.As(err, &ps) || objects != nil || len(ps) == 0 {
 				t.Fatalf("%v %#v", objects, err)
 			}
 			return

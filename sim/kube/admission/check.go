@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/csilab/csilab/sim/kube/store"
+	"github.com/csilab/csilab/sim/nearest"
 )
 
 func typeOf(o store.Object) reflect.Type { return reflect.TypeOf(o).Elem() }
@@ -24,18 +25,23 @@ var (
 	hugeExponent = regexp.MustCompile(`[eE][+-]?0*[0-9]{3,}$`)
 )
 
-// check says where a decoded JSON value does not fit a Go type, each problem
-// with the path of its field. Fields are matched with their case, as an API
-// server does.
-func check(v any, t reflect.Type, path string) []string {
+// finding is what is wrong with a field of a document.
+type finding struct {
+	field string // its path; "" for the document
+	text  string // begins with the path where it is not in it anyway
+}
+
+// check says where a decoded JSON value does not fit a Go type. Fields are matched
+// with their case, as an API server does.
+func check(v any, t reflect.Type, path string) []finding {
 	if v == nil {
 		return nil // null is "not set" everywhere
 	}
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	problem := func(format string, args ...any) []string {
-		return []string{prefix(path) + fmt.Sprintf(format, args...)}
+	problem := func(format string, args ...any) []finding {
+		return []finding{{path, prefix(path) + fmt.Sprintf(format, args...)}}
 	}
 	if t == quantity {
 		text := fmt.Sprint(v)
@@ -60,7 +66,7 @@ func check(v any, t reflect.Type, path string) []string {
 			return problem("Invalid value: expected an object, got %s", describe(v))
 		}
 		known := fields(t)
-		var out []string
+		var out []finding
 		for _, k := range slices.Sorted(maps.Keys(m)) {
 			sub := k
 			if path != "" {
@@ -69,7 +75,7 @@ func check(v any, t reflect.Type, path string) []string {
 			if ft, ok := known[k]; ok {
 				out = append(out, check(m[k], ft, sub)...)
 			} else {
-				out = append(out, fmt.Sprintf("unknown field %q", sub))
+				out = append(out, finding{sub, fmt.Sprintf("unknown field %q%s", sub, meant(k, known))})
 			}
 		}
 		return out
@@ -78,7 +84,7 @@ func check(v any, t reflect.Type, path string) []string {
 		if !ok {
 			return problem("Invalid value: expected an object, got %s", describe(v))
 		}
-		var out []string
+		var out []finding
 		for _, k := range slices.Sorted(maps.Keys(m)) {
 			if t.Elem().Kind() == reflect.String && m[k] == nil {
 				continue
@@ -105,7 +111,7 @@ func check(v any, t reflect.Type, path string) []string {
 		if !ok {
 			return problem("Invalid value: expected a list, got %s", describe(v))
 		}
-		var out []string
+		var out []finding
 		for i, e := range l {
 			out = append(out, check(e, t.Elem(), fmt.Sprintf("%s[%d]", path, i))...)
 		}
@@ -132,6 +138,14 @@ func check(v any, t reflect.Type, path string) []string {
 		}
 	}
 	return nil
+}
+
+// meant names the field that an unknown one may have meant; "" where none is near.
+func meant(field string, known map[string]reflect.Type) string {
+	if text := nearest.Name(field, slices.Collect(maps.Keys(known))); strings.Contains(text, "did you mean") {
+		return text
+	}
+	return ""
 }
 
 // fields are the JSON names of a struct's fields, those of inlined structs too.

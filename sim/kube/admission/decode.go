@@ -7,7 +7,6 @@ package admission
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,43 +16,37 @@ import (
 	"github.com/csilab/csilab/sim/kube/store"
 )
 
-// DecodeError says what is wrong with one document of a file.
-type DecodeError struct {
-	File string
-	// Document counts from 1; Line is where it starts, from 1.
-	Document, Line int
-	// Object is kind and name as far as they could be read.
-	Object string
-	// Problems are "<field path>: <what is wrong>", at least one.
-	Problems []string
+// Manifest is an object of a file, and where it stands there.
+type Manifest struct {
+	Object store.Object
+	place
 }
 
-func (e *DecodeError) Error() string {
-	o := ""
-	if e.Object != "" {
-		o = " " + e.Object + ":"
+// Read reads the documents of a YAML or JSON file. It accepts the kinds that the
+// store knows, and v1 List of them. Unknown and duplicate fields, wrong types and
+// malformed quantities are errors, as with kubectl's --validate=strict: the error
+// is Problems, of all documents, and the others' objects are returned beside it.
+// Empty documents are skipped; a file without any object gives none and no error.
+func Read(file string, data []byte) (out []Manifest, err error) {
+	var problems Problems
+	for _, d := range split(data) {
+		p := place{file: file, line: d.line}
+		manifests, wrong := p.document(d)
+		out = append(out, manifests...)
+		problems = append(problems, wrong...)
 	}
-	return fmt.Sprintf("%s: document %d (line %d):%s %s", e.File, e.Document, e.Line, o, strings.Join(e.Problems, "; "))
+	return out, problems.err()
 }
 
-// Decode reads the documents of a YAML or JSON file. It accepts the kinds that
-// the store knows, and v1 List of them. Unknown and duplicate fields, wrong
-// types and malformed quantities are errors, as with kubectl's
-// --validate=strict: the error joins one *DecodeError per bad document, and no
-// object is returned then. Empty documents are skipped; a file without any
-// object gives none and no error.
+// Decode is Read for who wants all objects of a file or none.
 func Decode(file string, data []byte) ([]store.Object, error) {
-	var out []store.Object
-	var errs []error
-	for i, d := range split(data) {
-		objects, object, problems := decodeDocument(d)
-		if len(problems) > 0 {
-			errs = append(errs, &DecodeError{File: file, Document: i + 1, Line: d.line, Object: object, Problems: problems})
-		}
-		out = append(out, objects...)
+	ms, err := Read(file, data)
+	if err != nil {
+		return nil, err
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	var out []store.Object
+	for _, m := range ms {
+		out = append(out, m.Object)
 	}
 	return out, nil
 }
@@ -95,81 +88,82 @@ func empty(text []byte) bool {
 	return true
 }
 
-func decodeDocument(d document) (objects []store.Object, object string, problems []string) {
+// document reads one document; the place has its file and line.
+func (p place) document(d document) (out []Manifest, problems Problems) {
 	// Blank lines in front make the parser's line numbers those of the file.
 	text := append(bytes.Repeat([]byte("\n"), d.line-1), d.text...)
 	j, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return nil, "", []string{strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "error converting YAML to JSON: ")}
+		return nil, p.syntax(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
 	}
 	dec := json.NewDecoder(bytes.NewReader(j))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return nil, "", []string{err.Error()}
+		return nil, Problems{p.problem("", err.Error())}
 	}
 	if v == nil {
-		return nil, "", nil
+		return nil, nil
 	}
-	return decodeValue(v, "")
+	p.root = nodeOf(text)
+	return p.value(v)
 }
 
-// decodeValue turns one object, or a List, into objects; path is where it stands.
-func decodeValue(v any, path string) (objects []store.Object, object string, problems []string) {
-	at := func(field string) string {
-		if path == "" {
-			return field
-		}
-		return path + "." + field
+// value turns one object, or a List, into objects; the place says where it stands.
+func (p place) value(v any) (out []Manifest, problems Problems) {
+	wrong := func(field, format string, args ...any) {
+		problems = append(problems, p.problem(join(p.path, field), prefix(join(p.path, field))+fmt.Sprintf(format, args...)))
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, "", []string{fmt.Sprintf("%sexpected an object, got %s", prefix(path), describe(v))}
+		wrong("", "expected an object, got %s", describe(v))
+		return nil, problems
 	}
 	apiVersion, ok1 := m["apiVersion"].(string)
 	kind, ok2 := m["kind"].(string)
+	p.object = name(kind, m)
 	if !ok1 || apiVersion == "" {
-		problems = append(problems, at("apiVersion")+": Required value: a string such as \"v1\"")
+		wrong("apiVersion", "Required value: a string such as \"v1\"")
 	}
 	if !ok2 || kind == "" {
-		problems = append(problems, at("kind")+": Required value: a string such as \"PersistentVolumeClaim\"")
+		wrong("kind", "Required value: a string such as \"PersistentVolumeClaim\"")
 	}
-	object = name(kind, m)
 	if len(problems) > 0 {
-		return nil, object, problems
+		return nil, problems
 	}
 	if apiVersion == "v1" && kind == "List" {
 		items, ok := m["items"].([]any)
 		if !ok && m["items"] != nil {
-			return nil, object, []string{at("items") + ": expected a list, got " + describe(m["items"])}
+			wrong("items", "expected a list, got %s", describe(m["items"]))
 		}
 		for i, it := range items {
-			o, sub, p := decodeValue(it, fmt.Sprintf("%s[%d]", at("items"), i))
-			objects = append(objects, o...)
-			for _, msg := range p {
-				if sub != "" {
-					msg = sub + ": " + msg
-				}
-				problems = append(problems, msg)
-			}
+			sub := p
+			sub.path, sub.object = fmt.Sprintf("%s[%d]", join(p.path, "items"), i), ""
+			ms, ps := sub.value(it)
+			out, problems = append(out, ms...), append(problems, ps...)
 		}
-		return objects, object, problems
+		return out, problems
 	}
 	o := store.NewObject(apiVersion, kind)
 	if o == nil {
-		return nil, object, []string{fmt.Sprintf("no matches for kind %q in version %q; supported are %s", kind, apiVersion, strings.Join(store.Kinds(), ", "))}
+		problems = append(problems, p.problem(join(p.path, "kind"), fmt.Sprintf("no matches for kind %q in version %q; supported are %s", kind, apiVersion, strings.Join(store.Kinds(), ", "))))
+		return nil, problems
 	}
-	if problems = check(m, typeOf(o), path); len(problems) > 0 {
-		return nil, object, problems
+	for _, f := range check(m, typeOf(o), p.path) {
+		problems = append(problems, p.problem(f.field, f.text))
+	}
+	if len(problems) > 0 {
+		return nil, problems
 	}
 	j, err := json.Marshal(m)
 	if err == nil {
 		err = json.Unmarshal(j, o)
 	}
 	if err != nil {
-		return nil, object, []string{prefix(path) + err.Error()}
+		wrong("", "%v", err)
+		return nil, problems
 	}
-	return []store.Object{o}, object, nil
+	return []Manifest{{o, p}}, nil
 }
 
 func prefix(path string) string {
