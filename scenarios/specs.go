@@ -51,6 +51,10 @@ type Result struct {
 	Notes    []string      `json:"notes,omitempty"`
 }
 
+// NotBegun is the reason of a scenario that was skipped because the run was
+// interrupted before its turn came.
+const NotBegun = "interrupted before it began"
+
 // Config is how scenarios are run.
 type Config struct {
 	Options sim.Options
@@ -68,8 +72,9 @@ type Config struct {
 	// real timers, eight hours for a sweep with real timers, and twelve hours of
 	// the lab's time in a bubble.
 	Timeout time.Duration
-	// Start and Done are told of each scenario, from several goroutines;
-	// Progress of the state of a sweep. All may be nil.
+	// Start and Done are told of each scenario, from several goroutines; of one
+	// that was NotBegun only Done is. Progress is told of the state of a sweep. All
+	// may be nil.
 	Start    func(system string, s Scenario)
 	Progress func(system, scenario, line string)
 	Done     func(Result)
@@ -282,14 +287,13 @@ func Specs(cfgs ...Config) (stop func()) {
 			running.Go(func() {
 				for i := range next {
 					s, cfg := selected[i].scenario, selected[i].cfg
-					if ctx.Err() != nil {
-						results[i] <- Result{Scenario: s.Name, System: selected[i].system, Text: s.Text, Class: Interrupted, Reason: context.Cause(ctx).Error()}
-						continue
+					res := Result{Scenario: s.Name, System: selected[i].system, Text: s.Text, Seed: cfg.Options.WithDefaults().Seed, Class: Skipped, Reason: NotBegun}
+					if ctx.Err() == nil {
+						if cfg.Start != nil {
+							cfg.Start(selected[i].system, s)
+						}
+						res = Run(ctx, s, cfg)
 					}
-					if cfg.Start != nil {
-						cfg.Start(selected[i].system, s)
-					}
-					res := Run(ctx, s, cfg)
 					if cfg.Done != nil {
 						cfg.Done(res)
 					}
@@ -328,7 +332,11 @@ func Specs(cfgs ...Config) (stop func()) {
 			})
 		}
 	}, ginkgo.Ordered, ginkgo.ContinueOnFailure)
-	return func() { cancel(errors.New("the suite has ended")); running.Wait() }
+	return func() {
+		cancel(errors.New("the suite has ended"))
+		once.Do(start) // an interrupt that came before the first: all of them are told
+		running.Wait()
+	}
 }
 
 // selection is a scenario to run with a configuration.

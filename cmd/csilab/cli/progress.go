@@ -125,8 +125,12 @@ func (p *progress) title(system, scenario string) string {
 	return scenario
 }
 
-// done prints the end of a scenario.
+// done prints the end of a scenario; of those that were not begun the summary
+// tells.
 func (p *progress) done(r scenarios.Result) {
+	if r.Reason == scenarios.NotBegun {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	title := p.title(r.System, r.Scenario)
@@ -159,10 +163,14 @@ func (p *progress) done(r scenarios.Result) {
 }
 
 // summary prints the last line.
-func (p *progress) summary(passed, failed, skipped int) {
+func (p *progress) summary(passed, failed, skipped, notBegun int) {
 	if p.stop != nil {
 		close(p.stop)
 		<-p.stopped
 	}
-	fmt.Fprintf(p.w, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
+	why := ""
+	if notBegun > 0 {
+		why = fmt.Sprintf(" (interrupted: %d had not begun)", notBegun)
+	}
+	fmt.Fprintf(p.w, "%d passed, %d failed, %d skipped%s\n", passed, failed, skipped, why)
 }

@@ -374,9 +374,12 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	worst, passed, failed, skipped := ExitOK, 0, 0, 0
+	worst, passed, failed, skipped, notBegun := ExitOK, 0, 0, 0, 0
 	for _, r := range results {
 		code := codeOfClass(r.Class)
+		if r.Reason == scenarios.NotBegun {
+			notBegun++
+		}
 		switch {
 		case r.Class == scenarios.Skipped:
 			skipped++
@@ -389,7 +392,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 			worst = code
 		}
 	}
-	if len(results) == 0 && ctx.Err() == nil {
+	if len(results) == 0 {
 		return exitf(ExitUsage, "no scenario matches --focus %q --label %q; `csilab list` lists them", f.focus, f.label)
 	}
 	if context.Cause(ctx) == errSignal {
@@ -402,7 +405,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 			return err
 		}
 	}
-	progress.summary(passed, failed, skipped)
+	progress.summary(passed, failed, skipped, notBegun)
 	if worst != ExitOK {
 		return &exitError{worst, errors.New("")}
 	}
