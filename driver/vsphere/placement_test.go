@@ -2,6 +2,8 @@ package vsphere_test
 
 import (
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -10,6 +12,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 	"google.golang.org/grpc/codes"
 
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
 	"github.com/csilab/csilab/sim/vcenter"
 )
 
@@ -38,6 +42,36 @@ func (r *rig) datastoreOf(volume string) string {
 		return d.Name
 	}
 	return ""
+}
+
+// The session of the REST API ends by itself: whichever call finds out, the volume
+// is made with a new one, at once, and the session of SOAP stays the one there is.
+func TestRESTSessionEnds(t *testing.T) {
+	for nth := int32(1); ; nth++ {
+		r := newRig(t, vcenter.Config{Seed: 21, Nodes: []vcenter.Node{{Name: "node-a", Zone: "a", Region: "r1"}}}, nil)
+		var calls, logins atomic.Int32
+		r.plan.Arm(fault.Rule{Name: "no such session", Hop: ledger.VCenter, MayNotFire: true, Do: fault.Error(&vcenter.HTTPError{Status: 401}),
+			Match: func(c fault.Call) bool {
+				if strings.HasPrefix(c.Op, "POST /rest/com/vmware/cis/session") {
+					logins.Add(1)
+				}
+				return strings.Contains(c.Op, "/tagging/") && calls.Add(1) >= nth && logins.Load() == 1
+			}})
+		q := createRequest("pvc-1", 1<<30)
+		q.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: []*csi.Topology{segment("a")}}
+		if _, err := r.CreateVolume(r.ctx, q); err != nil {
+			t.Errorf("call %d of the REST API is refused: %v", nth, err)
+		}
+		if n := r.vc.Sessions("driver-controller"); n != 1 {
+			t.Errorf("call %d of the REST API is refused: %d sessions", nth, n)
+		}
+		if logins.Load() != 2 {
+			if nth < 4 {
+				t.Errorf("%d calls of the REST API, %d logins", calls.Load(), logins.Load())
+			}
+			return
+		}
+	}
 }
 
 func TestTopology(t *testing.T) {

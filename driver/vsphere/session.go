@@ -20,7 +20,6 @@ import (
 	"github.com/vmware/govmomi/cns"
 	"github.com/vmware/govmomi/pbm"
 	vimsession "github.com/vmware/govmomi/session"
-	"github.com/vmware/govmomi/vapi/rest"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
@@ -42,7 +41,7 @@ type session struct {
 	collectors []types.ManagedObjectReference // idle, for task waits
 	centers    []datacenter
 	policies   *pbm.Client
-	vapi       *rest.Client
+	vapi       *restClient
 	zones      *zoneTable
 }
 

@@ -3,13 +3,16 @@ package vsphere
 import (
 	"context"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vapi/rest"
 	"github.com/vmware/govmomi/vapi/tags"
+	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -78,35 +81,67 @@ func (b *Backend) zones(ctx context.Context, hs []host) (map[types.ManagedObject
 	return out, nil
 }
 
-// tagged returns key and value by object for the tags of the categories.
+// tagged returns key and value by object for the tags of the categories. The
+// session of the REST API idles out and ends by itself, apart from that of SOAP: it
+// is made anew, once, and the other one stays.
 func (b *Backend) tagged(ctx context.Context, s *session, cats []Category) (map[types.ManagedObjectReference]map[string]string, error) {
-	s.mu.Lock()
-	rc := s.vapi
-	s.mu.Unlock()
-	if rc == nil {
-		rc = rest.NewClient(s.vim)
-		traced(rc.Client)
-		if err := rc.Login(ctx, s.user); err != nil {
-			return nil, restError(err)
+	for try := 1; ; try++ {
+		c, err := s.rest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out, err := c.tagged(ctx, cats)
+		if err == nil || !c.ended.Load() {
+			return out, err
 		}
 		s.mu.Lock()
-		s.vapi = rc
+		if s.vapi == c {
+			s.vapi = nil
+		}
 		s.mu.Unlock()
+		if try == 2 {
+			return nil, err
+		}
 	}
-	m := tags.NewManager(rc)
+}
+
+// rest is the client of the REST API that is logged in.
+func (s *session) rest(ctx context.Context) (*restClient, error) {
+	s.mu.Lock()
+	c := s.vapi
+	s.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	c = newRESTClient(s.vim)
+	if err := c.Login(ctx, s.user); err != nil {
+		if c.ended.Load() {
+			err = newFault(types.InvalidLogin{}, "REST API: "+err.Error())
+		}
+		return nil, err
+	}
+	s.mu.Lock()
+	s.vapi = c
+	s.mu.Unlock()
+	return c, nil
+}
+
+// tagged is Backend.tagged with one session.
+func (c *restClient) tagged(ctx context.Context, cats []Category) (map[types.ManagedObjectReference]map[string]string, error) {
+	m := tags.NewManager(c.Client)
 	all, err := m.GetCategories(ctx)
 	if err != nil {
-		return nil, restError(err)
+		return nil, err
 	}
 	out := map[types.ManagedObjectReference]map[string]string{}
-	for _, c := range cats {
-		i := slices.IndexFunc(all, func(x tags.Category) bool { return x.Name == c.Name })
+	for _, cat := range cats {
+		i := slices.IndexFunc(all, func(x tags.Category) bool { return x.Name == cat.Name })
 		if i < 0 {
-			return nil, controller.Errorf(controller.Internal, "[Labels] topology-categories: the vCenter has no tag category %q", c.Name)
+			return nil, controller.Errorf(controller.Internal, "[Labels] topology-categories: the vCenter has no tag category %q", cat.Name)
 		}
 		ts, err := m.GetTagsForCategory(ctx, all[i].ID)
 		if err != nil {
-			return nil, restError(err)
+			return nil, err
 		}
 		if len(ts) == 0 {
 			continue
@@ -119,7 +154,7 @@ func (b *Backend) tagged(ctx context.Context, s *session, cats []Category) (map[
 		}
 		objs, err := m.ListAttachedObjectsOnTags(ctx, ids)
 		if err != nil {
-			return nil, restError(err)
+			return nil, err
 		}
 		for _, o := range objs {
 			for _, ref := range o.ObjectIDs {
@@ -127,20 +162,37 @@ func (b *Backend) tagged(ctx context.Context, s *session, cats []Category) (map[
 				if out[r] == nil {
 					out[r] = map[string]string{}
 				}
-				out[r][c.Key] = names[o.TagID]
+				out[r][cat.Key] = names[o.TagID]
 			}
 		}
 	}
 	return out, nil
 }
 
-// restError makes an expired REST session look as one of SOAP.
-func restError(err error) error {
-	if rest.IsStatusError(err, 401) {
-		return newFault(types.NotAuthenticated{}, err.Error())
-	}
-	return err
+// restClient notes that the server answered that there is no such session: the
+// manager of tags makes plain texts of errors, from which that is gone.
+type restClient struct {
+	*rest.Client
+	ended atomic.Bool
 }
+
+func newRESTClient(vim *vim25.Client) *restClient {
+	c := &restClient{Client: rest.NewClient(vim)}
+	traced(c.Client.Client)
+	next := c.Client.Client.Transport
+	c.Client.Client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		res, err := next.RoundTrip(r)
+		if err == nil && res.StatusCode == http.StatusUnauthorized {
+			c.ended.Store(true)
+		}
+		return res, err
+	})
+	return c
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // matches reports whether a host's segment has all that is asked for.
 func matches(have, want map[string]string) bool {
