@@ -3,6 +3,7 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,20 @@ func init() {
 		Mutate: func(l *sim.Lab) {
 			l.Inject(fault.Rule{Name: "no node is known", Hop: ledger.Kube, Op: "create hpenodeinfos", Do: fault.Skip()})
 			l.Inject(fault.Rule{Name: "no host is known", Hop: ledger.CSP, Op: "POST /hosts", Do: fault.Skip(), MayNotFire: true})
+		},
+	})
+	register(Scenario{
+		Name:      "initiator-changed",
+		Text:      "two nodes have the same initiator name until the second gets one of its own: it is taken then; later the first gets another adapter: the array's host that stands for it has the new name alone, and each node has its volume",
+		Labels:    []string{"registration", "attach", "stage"},
+		Incidents: []string{"H14 hpe-storage/csi-driver#502 (CON-2683)"},
+		Backends:  onArray,
+		Options:   func(o *sim.Options) { o.SameInitiator, o.KeepHosts = true, true },
+		NotReady:  true,
+		Flow:      initiatorChanged,
+		Mutation:  "a node that goes on telling the initiator name that it registered first",
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "the new name is not written", Hop: ledger.Kube, Op: "update hpenodeinfos", Do: fault.Skip()})
 		},
 	})
 	register(Scenario{
@@ -129,6 +144,82 @@ func refusedByArray(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.DeletePVC(ctx, "two") },
 		func() error { return l.Empty(ctx) },
 	)
+}
+
+// rename gives a node other initiators, for which it is powered off, and waits
+// until its driver has registered with them: what is attached before goes to the
+// names that it had.
+func rename(ctx context.Context, l *sim.Lab, node string) error {
+	var from uint64
+	return steps(
+		func() error { return l.PowerOff(ctx, node) },
+		func() error { return l.ChangeInitiators(ctx, node) },
+		func() error { from = now(l); return l.PowerOn(ctx, node) },
+		func() error {
+			return l.Until(ctx, node+" has registered", func() bool {
+				return slices.ContainsFunc(l.Ledger.Entries(ledger.OnHop(ledger.Registration, "NotifyRegistrationStatus"), ledger.After(from), ledger.About(node), ledger.Ended(ledger.OK)),
+					func(e ledger.Entry) bool { return strings.Contains(e.Request, `"plugin_registered":true`) })
+			})
+		},
+		func() error { return l.NodesReady(ctx) },
+	)
+}
+
+func initiatorChanged(ctx context.Context, l *sim.Lab) error {
+	first, second := l.Nodes()[0], l.Nodes()[1]
+	one, two := claim("one", "fast", "256Mi"), claim("two", "fast", "256Mi")
+	return steps(
+		func() error {
+			// Nodes that know nothing of each other register both (refusedByArray).
+			if l.Options().Host == "real" {
+				return l.NodesReady(ctx)
+			}
+			if err := l.Until(ctx, "a node is registered", func() bool { return l.Registered(first) || l.Registered(second) }); err != nil {
+				return err
+			}
+			if l.Registered(second) {
+				first, second = second, first
+			}
+			return refusedFor(ctx, l, "NodeGetInfo", first)
+		},
+		func() error { return l.Create(ctx, one, two, pod("app", first, one)) },
+		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error { return l.Write(ctx, "app", "/one/a", "on the first") },
+		// The second gets a name of its own. What the first has goes on.
+		func() error { return rename(ctx, l, second) },
+		func() error { return l.Create(ctx, pod("other", second, two)) },
+		func() error { _, err := l.Running(ctx, "other"); return err },
+		func() error { return l.Write(ctx, "other", "/two/a", "on the second") },
+		func() error { return l.Expect(ctx, "app", "/one/a", "on the first") },
+		func() error { return l.Check(ctx) },
+		// The first gets another adapter, while the array keeps the host with the old
+		// name and exports nothing to it.
+		func() error { return l.DeletePod(ctx, "app") },
+		func() error { return l.Detached(ctx, l.PVName("one")) },
+		func() error { return rename(ctx, l, first) },
+		func() error { return l.Create(ctx, pod("app", first, one)) },
+		func() error { _, err := l.Running(ctx, "app"); return err },
+		func() error { return l.Expect(ctx, "app", "/one/a", "on the first") },
+		func() error { return hostIs(l, first) },
+		func() error { return hostIs(l, second) },
+		func() error { return l.Expect(ctx, "other", "/two/a", "on the second") },
+		func() error { return l.Check(ctx) },
+		func() error { return removed(ctx, l, []string{"app", "other"}, []string{"one", "two"}) },
+	)
+}
+
+// hostIs checks that the array's host of a node has its initiators and no other.
+func hostIs(l *sim.Lab, node string) error {
+	h, ok := l.ArrayHost(node)
+	var has []string
+	for _, n := range append(h.ISCSINames, h.FCWWNs...) {
+		has = append(has, strings.ToLower(n))
+	}
+	slices.Sort(has)
+	if want := slices.Sorted(slices.Values(l.Initiators(node))); !ok || !slices.Equal(has, want) {
+		return fmt.Errorf("the array's host %q of %s has the initiators %q, the node has %q: %w", h.Name, node, has, want, errUnexpected)
+	}
+	return nil
 }
 
 func withCHAP(ctx context.Context, l *sim.Lab) error {

@@ -48,7 +48,9 @@ func (l *Lab) ExportByHand(pvc, node string) error {
 	if i < 0 {
 		return fmt.Errorf("no node %q", node)
 	}
+	b.naming.RLock()
 	m := b.nodes[i]
+	b.naming.RUnlock()
 	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
 		name := ""
 		for _, h := range a.Core().Hosts() {

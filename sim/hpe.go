@@ -32,6 +32,9 @@ type hpe struct {
 	l     *Lab
 	san   *san.SAN
 	nodes []machine
+	// naming guards the initiator names of nodes; renamed is how often one got others.
+	naming  sync.RWMutex
+	renamed int
 	// cspAddr stays the same over restarts of the provider, as a Service's does.
 	cspAddr string
 
@@ -127,7 +130,13 @@ func (b *hpe) adapters(i int) host.Adapters {
 	if b.l.opts.SameInitiator {
 		id = 0
 	}
-	a := host.Adapters{Networks: []string{fmt.Sprintf("10.0.0.%d/24", 11+i)}}
+	a := b.initiators(id)
+	a.Networks = []string{fmt.Sprintf("10.0.0.%d/24", 11+i)}
+	return a
+}
+
+// initiators are the id-th names that the lab gives, from 0.
+func (b *hpe) initiators(id int) (a host.Adapters) {
 	if b.l.opts.Protocol == "fc" {
 		for port := range 2 {
 			a.WWPNs = append(a.WWPNs, fmt.Sprintf("100000109b%02x%04x", port, id+1))
@@ -338,6 +347,8 @@ func (b *hpe) snapshots() (out []snapshot) {
 // nodeOf is the node that an array's host stands for: the one with its
 // initiators, and the one of its name where several have them.
 func (b *hpe) nodeOf(h array.Host) (name string) {
+	b.naming.RLock()
+	defer b.naming.RUnlock()
 	for _, m := range b.nodes {
 		has := slices.ContainsFunc(h.ISCSINames, func(n string) bool { return strings.EqualFold(n, m.adapters.IQN) }) ||
 			slices.ContainsFunc(h.FCWWNs, func(w string) bool {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -223,4 +224,22 @@ func (n memoryNode) Others() []scsi.Block {
 			WWN: d.wwn, Vendor: "VMware", Model: "Virtual disk"})
 	}
 	return out
+}
+
+// SetAdapters gives a node that is off other initiator names: those in the files
+// below /etc, and of its FC ports. Its addresses stay.
+func (h *Memory) SetAdapters(a Adapters) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.scsi == nil {
+		return errors.New("host: the node has no storage network")
+	}
+	if err := h.scsi.SetAdapters(a); err != nil {
+		return err
+	}
+	h.cfg.Adapters.IQN, h.cfg.Adapters.WWPNs = a.IQN, a.WWPNs
+	if a.IQN != "" {
+		h.rootfs.root.at("etc/iscsi").add("initiatorname.iscsi", 0o644).data = initiatorFile(a.IQN)
+	}
+	return nil
 }

@@ -71,6 +71,26 @@ func newRealSAN(h *Real) *realSAN {
 	return x
 }
 
+// SetAdapters gives a node that is off other initiator names: those in the files
+// below /etc, and of its FC ports. Its addresses stay.
+func (h *Real) SetAdapters(a Adapters) error {
+	h.life.Lock()
+	defer h.life.Unlock()
+	if h.san == nil {
+		return errors.New("host: the node has no storage network")
+	}
+	h.san.mu.Lock()
+	defer h.san.mu.Unlock()
+	if err := h.san.stack.SetAdapters(a); err != nil {
+		return err
+	}
+	h.cfg.Adapters.IQN, h.cfg.Adapters.WWPNs = a.IQN, a.WWPNs
+	if a.IQN == "" {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(h.etcDir(), "iscsi/initiatorname.iscsi"), initiatorFile(a.IQN), 0o644)
+}
+
 func (x *realSAN) cards() cards {
 	return cards{x.h.cfg.Seed, x.h.cfg.Name, x.h.cfg.Adapters.Networks}
 }

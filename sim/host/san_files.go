@@ -5,12 +5,15 @@ import (
 	"strings"
 )
 
+// initiatorFile is what /etc/iscsi/initiatorname.iscsi holds.
+func initiatorFile(iqn string) []byte { return []byte("InitiatorName=" + iqn + "\n") }
+
 // sanFiles are files below /etc: those of a storage network's software, and the
 // name that the machine has for itself.
 func sanFiles(seed uint64, name string, a Adapters, recheckWWID bool, retry NoPathRetry) map[string]string {
 	files := map[string]string{"machine-id": strings.ReplaceAll(UUIDOf(fmt.Sprintf("%d|host|%s|machine-id", seed, name)), "-", "") + "\n"}
 	if a.IQN != "" {
-		files["iscsi/initiatorname.iscsi"] = "InitiatorName=" + a.IQN + "\n"
+		files["iscsi/initiatorname.iscsi"] = string(initiatorFile(a.IQN))
 		files["iscsi/iscsid.conf"] = "node.startup = manual\nnode.session.timeo.replacement_timeout = 120\n"
 	}
 	recheck := ""

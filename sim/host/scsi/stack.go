@@ -218,3 +218,13 @@ func (s *Stack) Identity(name string) (wwn string, readOnly bool) {
 	}
 	return "", false
 }
+
+// SetAdapters gives a stack that is off other initiator names, which it has when
+// it boots.
+func (s *Stack) SetAdapters(a Adapters) error {
+	if s.on {
+		return fmt.Errorf("scsi: node %s is on: its adapters can be changed when it is off", s.cfg.Name)
+	}
+	s.cfg.Adapters.IQN, s.cfg.Adapters.WWPNs = a.IQN, a.WWPNs
+	return nil
+}
