@@ -38,10 +38,12 @@ type backend interface {
 	node(n *Node, c *driver.Config)
 	nodeArgs(n *Node) []string
 
-	// volumes, snapshots and exports are what it has, with the ids that CSI uses.
+	// volumes, snapshots and exports are what it has, with the ids that CSI uses;
+	// exportsOf are those of one volume.
 	volumes() []volume
 	snapshots() []snapshot
 	exports() []invariant.Export
+	exportsOf(volumeID string) []invariant.Export
 	// content opens what a node's disk with this serial holds, and names the
 	// volume. No disk is false.
 	content(n *Node, serial string) (volumeID string, img disk.Image, ok bool)

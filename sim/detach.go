@@ -105,7 +105,7 @@ func (l *Lab) detached(e ledger.Entry) {
 			d.Mounted = nil
 		}
 		if e.Outcome == ledger.OK && !d.Fenced && d.serial != "" {
-			d.Reaches = l.reaches(d.Node, d.serial)
+			d.Reaches = l.reaches(d.Node, d.VolumeID, d.serial)
 		}
 	}
 	if len(d.Mounted) > 0 && d.Forced == 0 && !d.Fenced || d.Reaches != "" {
@@ -131,11 +131,11 @@ func (s *observations) isCut(node, volume string) bool {
 	return s.cut[onNode{node, volume}]
 }
 
-// reaches says how a node reaches a disk that was taken from it; "" is not at
-// all.
-func (l *Lab) reaches(node, serial string) string {
+// reaches says how a node reaches a volume's disk that was taken from it; "" is not
+// at all.
+func (l *Lab) reaches(node, volume, serial string) string {
 	n := l.node(node)
-	if slices.ContainsFunc(l.backend.exports(), func(x invariant.Export) bool { return x.Node == node && x.Serial == serial }) {
+	if slices.ContainsFunc(l.backend.exportsOf(volume), func(x invariant.Export) bool { return x.Node == node && x.Serial == serial }) {
 		return "" // it was given again, or is there still: I5's business
 	}
 	if n.host.Kind() == "real" {
@@ -163,8 +163,8 @@ func (n *Node) serialOf(volumeID string) string {
 		}
 		return ""
 	}
-	for _, x := range n.lab.backend.exports() {
-		if x.VolumeID == volumeID && x.Node == n.Name {
+	for _, x := range n.lab.backend.exportsOf(volumeID) {
+		if x.Node == n.Name {
 			return x.Serial
 		}
 	}

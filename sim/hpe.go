@@ -50,26 +50,31 @@ type hpe struct {
 	rotations int               // of the password
 	byHand    map[string]string // id of a volume that an administrator made, by its virtual volume
 
-	read map[string]comment // what a virtual volume's name and comment say
+	read map[named]comment // what virtual volumes' names and comments say
 }
+
+// named is what says whose a virtual volume is.
+type named struct{ name, comment string }
 
 // comment is what the provider wrote of itself into a virtual volume's comment.
 type comment struct {
 	id         string // "" where the provider did not make it
 	isSnapshot bool
+	isShare    bool
 }
 
 // comment reads a virtual volume's comment, once: each look at the lab asks for all.
 func (b *hpe) comment(v array.Volume) comment {
-	key := v.Name + "\n" + v.Comment
+	key := named{v.Name, v.Comment}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, ok := b.read[key]
 	if !ok {
 		r.id, _ = csp.IDOf(v.Name, v.Comment)
 		r.isSnapshot = csp.IsSnapshot(v.Comment)
+		_, r.isShare = csp.ShareOf(v.Comment, nil)
 		if b.read == nil || len(b.read) >= 10_000 {
-			b.read = map[string]comment{}
+			b.read = map[named]comment{}
 		}
 		b.read[key] = r
 	}
@@ -277,6 +282,7 @@ func (b *hpe) isSnapshot(v array.Volume) bool { return b.comment(v).isSnapshot }
 
 func (b *hpe) volumes() (out []volume) {
 	records := b.records()
+	has := map[string]bool{}
 	for _, a := range b.san.Arrays() {
 		for _, v := range append(a.Volumes(), a.Snapshots()...) {
 			if b.isSnapshot(v) {
@@ -290,7 +296,8 @@ func (b *hpe) volumes() (out []volume) {
 			}
 			x.name = x.id
 			// The two sides of a replicated volume are one.
-			if !slices.ContainsFunc(out, func(o volume) bool { return o.id == x.id }) {
+			if !has[x.id] {
+				has[x.id] = true
 				out = append(out, x)
 			}
 		}
@@ -363,6 +370,7 @@ func (b *hpe) nodeOf(h array.Host) (name string) {
 
 func (b *hpe) exports() (out []invariant.Export) {
 	records := b.records()
+	has := map[invariant.Export]bool{}
 	for _, a := range b.san.Arrays() {
 		a.Look(func(core *array.Array) {
 			hosts := map[string]string{}
@@ -379,11 +387,48 @@ func (b *hpe) exports() (out []invariant.Export) {
 				if e.VolumeID = records[v.WWN]; e.VolumeID == "" {
 					e.VolumeID, _ = b.known(v)
 				}
-				if !slices.Contains(out, e) { // one for each port and array
+				if !has[e] { // one for each port and array
+					has[e] = true
 					out = append(out, e)
 				}
 			}
 			out = append(out, b.sharesOf(a.Name(), core)...)
+		})
+	}
+	return out
+}
+
+// exportsOf are the exports of one volume.
+func (b *hpe) exportsOf(id string) (out []invariant.Export) {
+	of := map[string]bool{} // WWNs: of a replicated volume one side has the record
+	for _, a := range b.san.Arrays() {
+		a.Look(func(core *array.Array) {
+			for _, v := range core.Volumes() {
+				if known, _ := b.known(v); known == id {
+					of[v.WWN] = true
+				}
+			}
+		})
+	}
+	for _, a := range b.san.Arrays() {
+		a.Look(func(core *array.Array) {
+			for wwn := range of {
+				v, there := core.VolumeByWWN(wwn)
+				if !there {
+					continue
+				}
+				for _, x := range core.VLUNsOf(v.Name) {
+					h, err := core.Host(x.Host)
+					if err != nil {
+						continue
+					}
+					e := invariant.Export{VolumeID: id, Node: b.nodeOf(h), Serial: strings.ToLower(x.WWN)}
+					if e.Node != "" && !slices.Contains(out, e) {
+						out = append(out, e)
+					}
+				}
+				out = append(out, b.shareOf(a.Name(), core, v)...)
+			}
 		})
 	}
 	return out

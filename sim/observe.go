@@ -146,8 +146,8 @@ func (l *Lab) promised(e ledger.Entry) {
 	case "ControllerUnpublishVolume":
 		p.Subject = e.Volume + " on " + e.Node
 		n := l.nodeByID(e.Node)
-		for _, x := range l.backend.exports() {
-			if n != nil && x.VolumeID == e.Volume && x.Node == n.Name {
+		for _, x := range l.backend.exportsOf(e.Volume) {
+			if n != nil && x.Node == n.Name {
 				p.StillThere = "its disk " + x.Serial + " is still there"
 			}
 		}

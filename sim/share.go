@@ -32,21 +32,30 @@ func (l *Lab) publishedAs(context map[string]string) string {
 // address is among the rules. It is for san.Array.Look.
 func (b *hpe) sharesOf(name string, core *array.Array) (out []invariant.Export) {
 	for _, v := range core.Volumes() {
-		s, ok := fileservice.Share(core, v)
-		if !ok {
-			continue
+		out = append(out, b.shareOf(name, core, v)...)
+	}
+	return out
+}
+
+// shareOf is what sharesOf is, of one volume.
+func (b *hpe) shareOf(name string, core *array.Array, v array.Volume) (out []invariant.Export) {
+	if !b.comment(v).isShare {
+		return nil
+	}
+	s, ok := fileservice.Share(core, v)
+	if !ok {
+		return nil
+	}
+	var rules []string
+	for _, r := range s.Rules {
+		if net.ParseIP(r) != nil {
+			rules = append(rules, r)
 		}
-		var rules []string
-		for _, r := range s.Rules {
-			if net.ParseIP(r) != nil {
-				rules = append(rules, r)
-			}
-		}
-		for _, m := range b.nodes {
-			if fileservice.Allows(rules, m.adapters.Networks) {
-				id, _ := b.known(v)
-				out = append(out, invariant.Export{VolumeID: id, Node: m.name, Serial: b.files.Source(name, v.Name)})
-			}
+	}
+	id, _ := b.known(v)
+	for _, m := range b.nodes {
+		if fileservice.Allows(rules, m.adapters.Networks) {
+			out = append(out, invariant.Export{VolumeID: id, Node: m.name, Serial: b.files.Source(name, v.Name)})
 		}
 	}
 	return out

@@ -141,6 +141,10 @@ func (b *vsphere) exports() (out []invariant.Export) {
 	return out
 }
 
+func (b *vsphere) exportsOf(id string) []invariant.Export {
+	return slices.DeleteFunc(b.exports(), func(e invariant.Export) bool { return e.VolumeID != id })
+}
+
 func (b *vsphere) content(n *Node, serial string) (string, disk.Image, bool) {
 	n.mu.Lock()
 	p, ok := n.images[serial]
