@@ -87,7 +87,7 @@ func (b *Backend) DeleteSnapshot(ctx context.Context, id string) error {
 		return err
 	}
 	if err := s.DeleteSnapshot(ctx, id); err != nil {
-		return fail(ctx, err, kinds{http.StatusBadRequest: controller.InUse}, "snapshot %s", id)
+		return fail(ctx, err, kinds{http.StatusBadRequest: controller.InUse, http.StatusNotFound: controller.Internal}, "snapshot %s", id)
 	}
 	return nil
 }

@@ -254,7 +254,7 @@ func (b *Backend) DeleteVolume(ctx context.Context, id string) error {
 		return err
 	}
 	if err := s.DeleteVolume(ctx, id); err != nil {
-		return fail(ctx, err, kinds{http.StatusBadRequest: controller.InUse}, "volume %s", id)
+		return fail(ctx, err, kinds{http.StatusBadRequest: controller.InUse, http.StatusNotFound: controller.Internal}, "volume %s", id)
 	}
 	return b.deleted(ctx, s, id)
 }

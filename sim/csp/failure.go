@@ -103,12 +103,23 @@ func failed(doing string, err error) error {
 	case e.Code == wsapi.CodePermission: // a 401 would make the driver log in for ever
 	case e.Status == http.StatusForbidden: // a state that forbids it
 		status = http.StatusConflict
+	case e.Status == http.StatusNotFound && !isNamed(e): // 404 would say that what the request is about is gone
 	case e.Status == http.StatusBadRequest, e.Status == http.StatusNotFound, e.Status == http.StatusConflict:
 		status = e.Status
 	case e.Status == http.StatusRequestEntityTooLarge, e.Status == http.StatusNotImplemented:
 		status = http.StatusBadRequest
 	}
 	return &failure{status: status, message: doing + ": " + text, array: e}
+}
+
+// isNamed says whether what an array does not have is of a kind that requests name:
+// a volume or its snapshot, a host, a volume group, a CPG.
+func isNamed(e *wsapi.Error) bool {
+	switch e.Code {
+	case wsapi.CodeNoVolume, wsapi.CodeNoHost, wsapi.CodeNoSet, wsapi.CodeNoCPG:
+		return true
+	}
+	return false
 }
 
 // inTheWay tells what an array's refusal is to who makes something: a state of

@@ -335,7 +335,11 @@ func (s *Server) stopped(c *call, doing, group string, f func(wsapi.Group) error
 	}
 	if g.Started() {
 		if err := c.array.StopGroup(c.ctx, group); err != nil {
-			return failed(doing, err)
+			// A lost reply, and the group is stopped for the one that is sent then.
+			now, gerr := c.array.Group(c.ctx, group)
+			if gerr != nil || now.Started() {
+				return failed(doing, err)
+			}
 		}
 	}
 	err = f(g)
@@ -360,7 +364,7 @@ func (s *Server) withdraw(c *call, x *item) error {
 	}
 	return s.stopped(c, "deleting volume "+clip(x.ID), x.Replica, func(g wsapi.Group) error {
 		if _, in := g.RemoteVolume(x.vv.Name); in {
-			if err := c.array.Dismiss(c.ctx, g.Name, x.vv.Name); err != nil {
+			if err := c.array.Dismiss(c.ctx, g.Name, x.vv.Name); err != nil && !s.dismissed(c, g.Name, x.vv.Name) {
 				return err
 			}
 		}
@@ -372,6 +376,17 @@ func (s *Server) withdraw(c *call, x *item) error {
 		}
 		return nil
 	})
+}
+
+// dismissed says whether a volume is not in a group any more: the reply of the call
+// that took it out may be lost, and the next one finds nothing to take.
+func (s *Server) dismissed(c *call, group, volume string) bool {
+	g, err := c.array.Group(c.ctx, group)
+	if wsapi.NotFound(err) {
+		return true
+	}
+	_, in := g.RemoteVolume(volume)
+	return err == nil && !in
 }
 
 // expand enlarges a volume, with its peer.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/csilab/csilab/sim/array"
 	"github.com/csilab/csilab/sim/csp"
+	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
 )
 
@@ -112,6 +113,36 @@ func TestPeerPersistence(t *testing.T) {
 
 // What the other array has is old while the group does not copy: no node may
 // see it.
+// A volume whose deletion took it out of its group and did not hear of it is
+// deleted, on both arrays.
+func TestDeleteOfAPairWithALostAnswer(t *testing.T) {
+	for _, action := range []string{`"action":4`, `"action":2`} { // the group stops; the volume leaves it
+		r := newRig(t, withPair("sync"), withCSP(func(c *csp.Config) { c.Backoff = []time.Duration{time.Millisecond, time.Millisecond} }))
+		r.volume(pvc, `{"access_protocol":"iscsi","cpg":"cpg1","remote_copy_group":"rcg1","replication_devices":"r1"}`)
+		r.synced("rcg1")
+		rule := r.in.Plan.Arm(fault.Rule{Hop: ledger.WSAPI, Op: "PUT /remotecopygroups/{name}", Phase: fault.After, Nth: 1, Do: fault.Drop(),
+			Match: func(c fault.Call) bool { return strings.Contains(c.Request, action) }})
+		r.do(204, "DELETE", "/volumes/"+pvc, "")
+		if rule.Fired() != 1 {
+			t.Errorf("%s: the fault fired %d times", action, rule.Fired())
+		}
+		for i, a := range r.arrays {
+			if all := a.volumes(); len(all) != 0 {
+				t.Errorf("%s: array %d has %v", action, i, all)
+			}
+		}
+	}
+}
+
+// What an array does not have besides what the request is about is no 404.
+func TestMissingGroupIsNotAMissingVolume(t *testing.T) {
+	r := newRig(t, withPair("sync"))
+	r.volume(pvc, `{"access_protocol":"iscsi","cpg":"cpg1","remote_copy_group":"rcg1","replication_devices":"r1"}`)
+	r.synced("rcg1")
+	r.in.Plan.Arm(fault.Rule{Hop: ledger.WSAPI, Op: "PUT /remotecopygroups/{name}", Do: fault.Error(&array.Error{Kind: array.GroupNotInGroup})})
+	r.refused(500, "9056", "DELETE", "/volumes/"+pvc, "")
+}
+
 func TestPeerThatDoesNotFollowIsNotPublished(t *testing.T) {
 	r := newRig(t, withPair("sync"))
 	r.volume(pvc, `{"access_protocol":"fc","cpg":"cpg1","one_rcg_per_pvc":"true","replication_devices":"r1"}`)

@@ -52,11 +52,13 @@ func (s *Session) CreateSnapshot(ctx context.Context, x Snapshot) (got Snapshot,
 	return got, err
 }
 
-// DeleteSnapshot removes a snapshot. A missing one is no error.
+// DeleteSnapshot removes a snapshot. A missing one is no error, as with DeleteVolume.
 func (s *Session) DeleteSnapshot(ctx context.Context, id string) error {
 	err := s.do(ctx, call{method: http.MethodDelete, path: snapshotPath(id)}.again(), nil)
 	if StatusOf(err) == http.StatusNotFound {
-		return nil
+		if _, lookup := s.Snapshot(ctx, id); StatusOf(lookup) == http.StatusNotFound {
+			return nil
+		}
 	}
 	return err
 }

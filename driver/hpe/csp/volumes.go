@@ -42,12 +42,15 @@ func (s *Session) ChangeVolume(ctx context.Context, v Volume) (got Volume, err e
 	return got, err
 }
 
-// DeleteVolume removes a volume, unless it is in use. A missing one is no
-// error.
+// DeleteVolume removes a volume, unless it is in use. A missing one is no error;
+// that it is missing the look-up says, for a 404 of the removal may be about what
+// goes with it, as a remote copy group.
 func (s *Session) DeleteVolume(ctx context.Context, id string) error {
 	err := s.do(ctx, call{method: http.MethodDelete, path: volumePath(id), query: url.Values{"force": {"false"}}}.again(), nil)
 	if StatusOf(err) == http.StatusNotFound {
-		return nil
+		if _, lookup := s.Volume(ctx, id); StatusOf(lookup) == http.StatusNotFound {
+			return nil
+		}
 	}
 	return err
 }
