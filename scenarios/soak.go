@@ -14,6 +14,7 @@ import (
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
+	"github.com/csilab/csilab/sim/vcenter"
 )
 
 // Soak is a run of many volumes and nodes under random faults: all of it is a
@@ -22,12 +23,17 @@ import (
 type Soak struct {
 	Seed    uint64
 	Options sim.Options
+	// VCenters is how many there are, each with a zone of its own; 0 and 1 are one
+	// without zones.
+	VCenters int
 	// Volumes is about how many there are at a time.
 	Volumes int
 	// Duration of the safety phase, in the lab's time.
 	Duration time.Duration
 	// Troubles are the kinds of faults that are on.
 	Troubles []string
+	// Plan has rules that are armed for the safety phase besides; nil has none.
+	Plan *SoakPlan
 	// Between is the mean time from one fault to the next; Pause that between
 	// two steps of a user.
 	Between, Pause time.Duration
@@ -35,13 +41,22 @@ type Soak struct {
 	Mutate func(*sim.Lab)
 }
 
+// SoakPlan is a fault file. Its rules must fire, as those of any file.
+type SoakPlan struct {
+	File  string
+	Rules func(*sim.Lab) ([]fault.Rule, error) // new ones for each lab, for they count
+}
+
 // SoakLimits bound what a seed may draw. Zero values leave it to the seed.
 type SoakLimits struct {
 	System   sim.Options // Backend and Protocol; "" is drawn
 	Volumes  int
 	Nodes    int
+	Arrays   int // on HPE alone
+	VCenters int // on vSphere alone
 	Duration time.Duration
 	Troubles []string // nil is drawn; empty is none; those that the system has not are left out
+	Plan     *SoakPlan
 }
 
 // DrawSoak decides what a seed stands for.
@@ -57,9 +72,17 @@ func DrawSoak(seed uint64, limits SoakLimits) Soak {
 			on = append(on, t.name)
 		}
 	}
-	s := Soak{Seed: seed, Options: system, Volumes: volumes, Duration: 2 * time.Hour, Troubles: on, Between: between, Pause: pause}
+	// One lab in four has more than one array or vCenter.
+	several := 1 + r.IntN(4)/3*(1+r.IntN(2))
+	s := Soak{Seed: seed, Options: system, Volumes: volumes, Duration: 2 * time.Hour, Troubles: on, Plan: limits.Plan, Between: between, Pause: pause}
 	if limits.System.Backend != "" {
 		s.Options = limits.System
+		if s.Options.Backend == sim.HPE && s.Options.Protocol == "" {
+			s.Options.Protocol = []string{"iscsi", "fc"}[r.IntN(2)]
+			if system.Protocol != "" {
+				s.Options.Protocol = system.Protocol
+			}
+		}
 		s.Troubles = slices.DeleteFunc(s.Troubles, func(name string) bool {
 			return !troubleNamed(name).fits(s.Options.Backend)
 		})
@@ -67,6 +90,20 @@ func DrawSoak(seed uint64, limits SoakLimits) Soak {
 	s.Options.Nodes, s.Options.Seed = nodes, seed
 	if limits.Nodes > 0 {
 		s.Options.Nodes = limits.Nodes
+	}
+	switch s.Options.Backend {
+	case sim.HPE:
+		s.Options.Arrays = min(several, 2)
+		if limits.Arrays > 0 {
+			s.Options.Arrays = limits.Arrays
+		}
+	case sim.VSphere:
+		// Each has two nodes at least: a pod needs another one to move to.
+		s.VCenters = min(several, s.Options.Nodes/2)
+		if limits.VCenters > 0 {
+			s.VCenters = limits.VCenters
+			s.Options.Nodes = max(s.Options.Nodes, s.VCenters)
+		}
 	}
 	if limits.Volumes > 0 {
 		s.Volumes = limits.Volumes
@@ -85,8 +122,18 @@ func (s Soak) String() string {
 	if on == "" {
 		on = "none"
 	}
-	return fmt.Sprintf("seed %d: %s, %d nodes, %d volumes, %v, a fault every %v, a step every %v, faults %s",
-		s.Seed, s.Options.System(), s.Options.Nodes, s.Volumes, s.Duration, s.Between, s.Pause, on)
+	if s.Plan != nil {
+		on += " and " + s.Plan.File
+	}
+	several := ""
+	if s.Options.Arrays > 1 {
+		several = fmt.Sprintf(", %d arrays", s.Options.Arrays)
+	}
+	if s.VCenters > 1 {
+		several = fmt.Sprintf(", %d vCenters", s.VCenters)
+	}
+	return fmt.Sprintf("seed %d: %s%s, %d nodes, %d volumes, %v, a fault every %v, a step every %v, faults %s",
+		s.Seed, s.Options.System(), several, s.Options.Nodes, s.Volumes, s.Duration, s.Between, s.Pause, on)
 }
 
 // SoakResult is the end of a soak.
@@ -102,6 +149,9 @@ type SoakResult struct {
 	Faults map[string]int `json:"faults"`
 	Calls  int            `json:"calls"`
 	Ledger string         `json:"ledger,omitempty"`
+	// Unfired: it failed because a rule of its plan never fired. A smaller run tells
+	// no more.
+	Unfired bool `json:"-"`
 	// Digest is of all calls in their order: the same for the same plan.
 	Digest string `json:"digest,omitempty"`
 }
@@ -120,6 +170,7 @@ func (s Soak) Run(ctx context.Context, keep string) (res SoakResult) {
 	res = SoakResult{Soak: s, Plan: s.String(), Steps: map[string]int{}, Faults: map[string]int{}}
 	start := time.Now()
 	opts := s.Options
+	opts.VCenters = s.vcenters()
 	opts.Settle, opts.MaxCalls = time.Hour, soakCalls
 	var calls ledger.Digest
 	opts.Arm = func(l *sim.Lab) error { l.Ledger.Subscribe(calls.Add); return nil }
@@ -138,6 +189,7 @@ func (s Soak) Run(ctx context.Context, keep string) (res SoakResult) {
 		}
 	}
 	res.Class, res.Reason = classify(ctx, err)
+	res.Unfired = errors.Is(err, errUnfired)
 	res.Virtual, res.Calls = time.Since(start), lab.Ledger.Len()
 	res.Digest = calls.String()
 	if cerr := lab.Close(); cerr != nil && res.Class == Passed {
@@ -146,8 +198,25 @@ func (s Soak) Run(ctx context.Context, keep string) (res SoakResult) {
 	return res
 }
 
+// vcenters are several, each with a zone of its own and its share of the nodes;
+// nil is one.
+func (s Soak) vcenters() (out []sim.VCenter) {
+	if s.VCenters < 2 {
+		return nil
+	}
+	for i := range s.VCenters {
+		out = append(out, sim.VCenter{Name: fmt.Sprintf("vc-%d", i+1)})
+	}
+	for n := range s.Options.Nodes {
+		i := n % s.VCenters
+		out[i].Nodes = append(out[i].Nodes, vcenter.Node{Name: fmt.Sprintf("node-%d", n+1), Zone: fmt.Sprintf("zone-%d", i+1)})
+	}
+	return out
+}
+
 func (s Soak) run(ctx context.Context, l *sim.Lab, res *SoakResult) error {
-	if err := errors.Join(l.NodesReady(ctx), l.Apply(ctx, l.Classes())); err != nil {
+	kinds := varietyOf(l)
+	if err := errors.Join(l.NodesReady(ctx), l.Apply(ctx, l.Classes()), kinds.classes(ctx, l)); err != nil {
 		return err
 	}
 	if s.Mutate != nil {
@@ -158,9 +227,13 @@ func (s Soak) run(ctx context.Context, l *sim.Lab, res *SoakResult) error {
 	count := func(m map[string]int) func(string) {
 		return func(kind string) { mu.Lock(); m[kind]++; mu.Unlock() }
 	}
+	plan, err := s.arm(l, count(res.Faults))
+	if err != nil {
+		return err
+	}
 	// A user has up to three claims.
 	users := make([]*user, max(1, (s.Volumes+2)/3))
-	failed := make(chan error, len(users)+2)
+	failed := make(chan error, len(users)+3)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var all, trouble sync.WaitGroup
@@ -168,7 +241,7 @@ func (s Soak) run(ctx context.Context, l *sim.Lab, res *SoakResult) error {
 	defer all.Wait()
 	defer stop()
 	for i := range users {
-		u := &user{l: l, name: fmt.Sprintf("u%d", i+1), rand: rand.New(rand.NewPCG(s.Seed, uint64(i)+100)), did: count(res.Steps), patience: calmTime}
+		u := &user{l: l, name: fmt.Sprintf("u%d", i+1), rand: rand.New(rand.NewPCG(s.Seed, uint64(i)+100)), did: count(res.Steps), patience: calmTime, variety: kinds}
 		users[i] = u
 		all.Go(func() {
 			if err := u.soak(ctx, end, s.Pause); err != nil {
@@ -177,6 +250,12 @@ func (s Soak) run(ctx context.Context, l *sim.Lab, res *SoakResult) error {
 		})
 	}
 	trouble.Go(func() { s.trouble(ctx, l, end, count(res.Faults)) })
+	trouble.Go(func() {
+		later(ctx, l, "end of the plan", time.Until(end))
+		if err := plan(); err != nil && ctx.Err() == nil {
+			failed <- err
+		}
+	})
 	done := make(chan struct{})
 	go func() { all.Wait(); trouble.Wait(); close(done) }()
 	look := time.NewTicker(max(s.Duration/48, time.Minute))
@@ -254,6 +333,34 @@ func (s Soak) trouble(ctx context.Context, l *sim.Lab, end time.Time, did func(s
 		open.Go(func() { later(ctx, l, fmt.Sprint("end of trouble ", n), last); heal() })
 	}
 }
+
+// arm arms the rules of the plan. What it returns takes them out, heals what they
+// did, and tells which never fired.
+func (s Soak) arm(l *sim.Lab, did func(string)) (end func() error, err error) {
+	if s.Plan == nil {
+		return func() error { return nil }, nil
+	}
+	rules, err := s.Plan.Rules(l)
+	if err != nil {
+		return nil, err
+	}
+	as := l.InjectAll(rules)
+	return func() error {
+		err := l.Unfired()
+		if err != nil {
+			err = fmt.Errorf("%w%w", errUnfired, err)
+		}
+		for _, a := range as {
+			l.Disarm(a)
+			for range a.Fired() {
+				did(a.Name)
+			}
+		}
+		return err
+	}, nil
+}
+
+var errUnfired = errors.New("")
 
 // armed arms rules, and gives what takes them out, heals what they did and tells
 // how often they acted.

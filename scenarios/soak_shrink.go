@@ -46,8 +46,14 @@ func less(s Soak) (out []Soak) {
 		add(func(t *Soak) { t.Troubles = t.Troubles[:n/2] })
 		add(func(t *Soak) { t.Troubles = t.Troubles[n/2:] })
 	}
-	if s.Options.Nodes > 2 {
-		add(func(t *Soak) { t.Options.Nodes = max(2, s.Options.Nodes/2) })
+	if s.Options.Nodes > max(2, s.VCenters) {
+		add(func(t *Soak) { t.Options.Nodes = max(2, s.VCenters, s.Options.Nodes/2) })
+	}
+	if s.Options.Arrays > 1 {
+		add(func(t *Soak) { t.Options.Arrays = 1 })
+	}
+	if s.VCenters > 1 {
+		add(func(t *Soak) { t.VCenters = 1 })
 	}
 	for i := range s.Troubles {
 		if len(s.Troubles) > 1 {

@@ -110,13 +110,63 @@ func TestDrawSoak(t *testing.T) {
 	if a.String() != b.String() || a.String() == scenarios.DrawSoak(8, scenarios.SoakLimits{}).String() {
 		t.Errorf("%s\n%s", a, b)
 	}
+	drawn := map[string]bool{}
 	for seed := range uint64(50) {
+		any := scenarios.DrawSoak(seed, scenarios.SoakLimits{})
+		drawn[fmt.Sprintf("%s, %d arrays, %d vCenters", any.Options.System(), any.Options.Arrays, any.VCenters)] = true
+		if any.Options.Nodes < 2*any.VCenters {
+			t.Errorf("%s", any)
+		}
+		on := scenarios.DrawSoak(seed, scenarios.SoakLimits{System: sim.Options{Backend: sim.HPE}, Arrays: 2})
+		if o := on.Options; o.Arrays != 2 || any.Options.Backend == sim.HPE && o.Protocol != any.Options.Protocol || o.Protocol == "" {
+			t.Errorf("%s became %s", any, on)
+		}
 		s := scenarios.DrawSoak(seed, scenarios.SoakLimits{System: sim.Options{Backend: sim.VSphere}})
 		for _, name := range s.Troubles {
 			if !slices.Contains(scenarios.Troubles(sim.VSphere), name) {
 				t.Errorf("%s has %s", s, name)
 			}
 		}
+	}
+	for _, want := range []string{"vsphere, 0 arrays, 1 vCenters", "vsphere, 0 arrays, 2 vCenters", "vsphere, 0 arrays, 3 vCenters", "hpe-iscsi, 1 arrays, 0 vCenters", "hpe-iscsi, 2 arrays, 0 vCenters", "hpe-fc, 2 arrays, 0 vCenters"} {
+		if !drawn[want] {
+			t.Errorf("no seed has %s: %v", want, drawn)
+		}
+	}
+}
+
+// Users have volumes of two arrays, copies, shares, and volumes of several vCenters.
+func TestSoakOfSeveral(t *testing.T) {
+	for name, limits := range map[string]scenarios.SoakLimits{
+		"arrays":   {System: sim.Options{Backend: sim.HPE}, Arrays: 2},
+		"vCenters": {System: sim.Options{Backend: sim.VSphere}, VCenters: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limits.Volumes, limits.Nodes, limits.Duration = 9, 4, 2*time.Hour
+			s := scenarios.DrawSoak(2, limits)
+			res := soak(t, s)
+			if res.Class != scenarios.Passed {
+				t.Errorf("%s: %s: %s\nledger: %s", res.Plan, res.Class, res.Reason, res.Ledger)
+			}
+			if name == "arrays" && res.Steps["pair"]*res.Steps["copy"]*res.Steps["share"]*res.Steps["visit"] == 0 {
+				t.Errorf("%s: steps %v", res.Plan, res.Steps)
+			}
+		})
+	}
+}
+
+// The rules of a plan are armed for the safety phase alone, and must fire.
+func TestSoakPlan(t *testing.T) {
+	limits := scenarios.SoakLimits{System: sim.Options{Backend: sim.VSphere}, Volumes: 3, Nodes: 2, Duration: 30 * time.Minute, Troubles: []string{}}
+	rule := fault.Rule{Name: "nothing is made", Hop: ledger.CSI, Op: "CreateVolume", Do: fault.Error(status.Error(codes.Unavailable, "not now"))}
+	limits.Plan = &scenarios.SoakPlan{File: "plan.yaml", Rules: func(*sim.Lab) ([]fault.Rule, error) { return []fault.Rule{rule}, nil }}
+	if res := soak(t, scenarios.DrawSoak(3, limits)); res.Class != scenarios.Passed || res.Faults[rule.Name] == 0 {
+		t.Errorf("%s: %s: %s, %v", res.Plan, res.Class, res.Reason, res.Faults)
+	}
+	rule.Op = "ControllerModifyVolume"
+	if res := soak(t, scenarios.DrawSoak(3, limits)); res.Class != scenarios.Failed || !strings.Contains(res.Reason, rule.Name) {
+		t.Errorf("%s: %s: %s", res.Plan, res.Class, res.Reason)
 	}
 }
 

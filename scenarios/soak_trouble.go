@@ -155,9 +155,7 @@ var troubles = []trouble{
 	once("datastore-maintenance", onVSphere, "datastore-maintenance", func(_ *sim.Lab, r *rand.Rand) any {
 		return &fault.DatastoreParams{For: minutes(r, 30)}
 	}),
-	// On an array what is written to a thin volume fails too, and its filesystem is
-	// read-only from then on.
-	once("storage-full", onVSphere, "storage-full", func(_ *sim.Lab, r *rand.Rand) any {
+	once("storage-full", nil, "storage-full", func(_ *sim.Lab, r *rand.Rand) any {
 		return &fault.StorageFullParams{For: minutes(r, 30)}
 	}),
 	once("device-late", nil, "device-late", func(l *sim.Lab, r *rand.Rand) any {
@@ -166,11 +164,17 @@ var troubles = []trouble{
 	once("account-locked", onVSphere, "account-locked", func(_ *sim.Lab, r *rand.Rand) any {
 		return &fault.AccountLockedParams{Sessions: []string{"kept", "ended"}[r.IntN(2)], For: minutes(r, 30)}
 	}),
-	once("vcenter-crash", onVSphere, "crash", func(_ *sim.Lab, r *rand.Rand) any {
-		return &fault.CrashParams{Component: "vcenter", State: []string{"kept", "lost"}[r.IntN(2)], For: minutes(r, 10)}
+	once("vcenter-crash", onVSphere, "crash", func(l *sim.Lab, r *rand.Rand) any {
+		name := "vcenter"
+		if names := l.VCenterNames(); len(names) > 1 {
+			if i := r.IntN(len(names)); i > 0 {
+				name += "@" + names[i]
+			}
+		}
+		return &fault.CrashParams{Component: name, State: []string{"kept", "lost"}[r.IntN(2)], For: minutes(r, 10)}
 	}),
-	once("array-node-crash", onHPE, "crash", func(_ *sim.Lab, r *rand.Rand) any {
-		return &fault.CrashParams{Component: fmt.Sprintf("array1:%d", r.IntN(2)), For: minutes(r, 10)}
+	once("array-node-crash", onHPE, "crash", func(l *sim.Lab, r *rand.Rand) any {
+		return &fault.CrashParams{Component: fmt.Sprintf("array%d:%d", 1+r.IntN(len(l.SAN().Arrays())), r.IntN(2)), For: minutes(r, 10)}
 	}),
 	killed("control-plane-crash", nil, func(*sim.Lab) []string {
 		return []string{"csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter", "attachdetach-controller", "persistentvolume-controller", "default-scheduler"}

@@ -26,6 +26,8 @@ type user struct {
 	have []*owned
 	// did is told of each step that is done; nil: nobody.
 	did func(kind string)
+	// variety is what the user asks for besides plain volumes.
+	variety variety
 	// patience is how long the user tries again what a pod can't do; 0: not at all.
 	patience time.Duration
 }
@@ -38,6 +40,7 @@ type owned struct {
 	content  string
 	snapshot string // its name, and what it holds
 	then     string
+	isShare  bool // of files, for several nodes
 }
 
 func (u *user) live(ctx context.Context) error {
@@ -138,6 +141,12 @@ func (u *user) one(ctx context.Context) error {
 	case 1:
 		return u.stop(ctx, o)
 	case 2:
+		if o.isShare {
+			return u.visit(ctx, o)
+		}
+		if u.variety.copies && len(u.have) < 4 && u.rand.IntN(3) == 0 {
+			return u.copy(ctx, o)
+		}
 		if o.snapshot == "" {
 			return u.cut(ctx, o)
 		}
@@ -161,7 +170,14 @@ func (u *user) create(ctx context.Context, from *owned) error {
 	o := &owned{size: u.smallest()}
 	isBlock := u.rand.IntN(2) == 0
 	var change []func(*corev1.PersistentVolumeClaim)
-	kind := "create"
+	kind, class := "create", "fast"
+	if from == nil {
+		kind, class = u.variety.draw(u.rand)
+	}
+	if o.isShare = kind == "share"; o.isShare {
+		isBlock, o.size = false, shareMiB
+		change = append(change, mode(corev1.ReadWriteMany))
+	}
 	if from != nil {
 		kind = "restore"
 		isBlock, o.size, o.content = isBlockClaim(from.claim), from.size, from.then
@@ -172,7 +188,7 @@ func (u *user) create(ctx context.Context, from *owned) error {
 		change = append(change, block)
 		o.file = "/dev/" + name
 	}
-	o.claim = claim(name, "fast", fmt.Sprintf("%dMi", o.size), change...)
+	o.claim = claim(name, class, fmt.Sprintf("%dMi", o.size), change...)
 	u.begin(kind, "%s", "creates "+name)
 	if err := u.l.Create(ctx, o.claim); err != nil {
 		return err

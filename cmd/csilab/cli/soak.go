@@ -28,6 +28,8 @@ type soakFlags struct {
 	backend  string
 	volumes  int
 	nodes    int
+	arrays   int
+	vcenters int
 	duration time.Duration
 	faults   string
 	shrink   time.Duration
@@ -52,18 +54,23 @@ it again. Exit codes are those of csilab run.`,
 		Example: `  csilab soak
   csilab soak --seeds 20 --duration 2h
   csilab soak --backend vsphere --volumes 200 --nodes 20 --duration 24h
-  csilab soak --seed 7 --faults power-loss,csi-reply-lost`,
+  csilab soak --backend hpe --arrays 2
+  csilab soak --backend vsphere --vcenters 3
+  csilab soak --seed 7 --faults power-loss,csi-reply-lost
+  csilab soak --backend vsphere --faults faults.yaml,swarm`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return soak(cmd.Context(), s, f) },
 	}
 	fl := cmd.Flags()
 	fl.Uint64Var(&f.seed, "seed", 1, "the first seed")
 	fl.IntVar(&f.seeds, "seeds", 1, "how many seeds to run, from --seed on (1 to 10000)")
-	fl.StringVar(&f.backend, "backend", "", "vsphere, hpe-iscsi or hpe-fc (default: the seed decides)")
+	fl.StringVar(&f.backend, "backend", "", "vsphere, hpe-iscsi, hpe-fc, or hpe: the seed decides which of both (default: the seed decides)")
 	fl.IntVar(&f.volumes, "volumes", 0, "about how many volumes there are at a time (1 to 1000; 0: the seed decides)")
 	fl.IntVar(&f.nodes, "nodes", 0, "number of nodes (2 to 64; 0: the seed decides)")
+	fl.IntVar(&f.arrays, "arrays", 0, "number of arrays; two are a pair, and some volumes are on both (1 to 4; 0: the seed decides)")
+	fl.IntVar(&f.vcenters, "vcenters", 0, "number of vCenters, each with a zone of its own (1 to 5; 0: the seed decides)")
 	fl.DurationVar(&f.duration, "duration", 2*time.Hour, "the safety phase, in virtual time (1m to 1000h)")
-	fl.StringVar(&f.faults, "faults", "swarm", "kinds of faults, comma-separated; swarm: the seed decides which; all; none")
+	fl.StringVar(&f.faults, "faults", "swarm", "kinds of faults, or a fault file, comma-separated; swarm: the seed decides which; all; none")
 	fl.DurationVar(&f.shrink, "shrink", 2*time.Minute, "how long to look for a smaller run that fails as well; 0: not at all")
 	fl.StringVar(&f.keep, "keep", "", "directory for the ledgers of runs that fail (default: ledgers in the state directory)")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
@@ -80,6 +87,12 @@ func (f soakFlags) limits() (l scenarios.SoakLimits, err error) {
 		return l, exitf(ExitUsage, "--volumes %d: allowed are 1 to 1000, and 0 for the seed's", f.volumes)
 	case f.nodes < 0 || f.nodes == 1 || f.nodes > 64:
 		return l, exitf(ExitUsage, "--nodes %d: allowed are 2 to 64, and 0 for the seed's", f.nodes)
+	case f.arrays < 0 || f.arrays > 4:
+		return l, exitf(ExitUsage, "--arrays %d: allowed are 1 to 4, and 0 for the seed's", f.arrays)
+	case f.vcenters < 0 || f.vcenters > 5:
+		return l, exitf(ExitUsage, "--vcenters %d: allowed are 1 to 5, and 0 for the seed's", f.vcenters)
+	case f.nodes > 0 && f.vcenters > f.nodes:
+		return l, exitf(ExitUsage, "--vcenters %d: allowed are 1 to %d with --nodes %d, for each has a node", f.vcenters, min(5, f.nodes), f.nodes)
 	case f.duration < time.Minute || f.duration > 1000*time.Hour:
 		return l, exitf(ExitUsage, "--duration %v: allowed are 1m to 1000h", f.duration)
 	case f.shrink < 0:
@@ -87,39 +100,92 @@ func (f soakFlags) limits() (l scenarios.SoakLimits, err error) {
 	case f.output != "text" && f.output != "json":
 		return l, exitf(ExitUsage, "--output %q: allowed are text, json", f.output)
 	}
-	l = scenarios.SoakLimits{Volumes: f.volumes, Nodes: f.nodes, Duration: f.duration}
-	if f.backend != "" {
-		if len(systems[f.backend]) != 1 {
-			return l, exitf(ExitUsage, "--backend %q: allowed are vsphere, hpe-iscsi, hpe-fc", f.backend)
-		}
+	l = scenarios.SoakLimits{Volumes: f.volumes, Nodes: f.nodes, Arrays: f.arrays, VCenters: f.vcenters, Duration: f.duration}
+	switch {
+	case f.backend == "":
+	case f.backend == "hpe":
+		l.System = sim.Options{Backend: sim.HPE}
+	case len(systems[f.backend]) == 1:
 		l.System = systems[f.backend][0]
-	}
-	known := scenarios.Troubles("")
-	switch f.faults {
-	case "swarm":
-	case "all":
-		l.Troubles = known
-	case "none":
-		l.Troubles = []string{}
 	default:
-		for _, name := range strings.Split(f.faults, ",") {
-			if !slices.Contains(known, name) {
-				return l, exitf(ExitUsage, "--faults %q: allowed are swarm, all, none, %s", name, strings.Join(known, ", "))
-			}
-			l.Troubles = append(l.Troubles, name)
-		}
-		return l, f.fit(l)
+		return l, exitf(ExitUsage, "--backend %q: allowed are vsphere, hpe, hpe-iscsi, hpe-fc", f.backend)
 	}
-	return l, nil
+	for _, n := range []struct {
+		flag, on, with string
+		n              int
+	}{{"arrays", sim.HPE, "hpe, hpe-iscsi and hpe-fc", f.arrays}, {"vcenters", sim.VSphere, "vsphere", f.vcenters}} {
+		if n.n > 0 && l.System.Backend != n.on {
+			return l, exitf(ExitUsage, "--%s %d: allowed with --backend %s", n.flag, n.n, n.with)
+		}
+	}
+	return l, f.faultsOf(&l)
+}
+
+// faultsOf reads --faults: kinds, words for several, and a fault file.
+func (f soakFlags) faultsOf(l *scenarios.SoakLimits) error {
+	known := scenarios.Troubles("")
+	var named []string
+	swarm := false
+	l.Troubles = []string{}
+	for _, name := range strings.Split(f.faults, ",") {
+		switch {
+		case name == "swarm":
+			swarm = true
+		case name == "all":
+			l.Troubles = append(l.Troubles, known...)
+		case name == "none":
+		case slices.Contains(known, name):
+			l.Troubles, named = append(l.Troubles, name), append(named, name)
+		case strings.ContainsAny(name, "./\\") && l.Plan == nil: // names of kinds have none of them
+			p, err := readPlan(name)
+			if err != nil {
+				return err
+			}
+			l.Plan = &scenarios.SoakPlan{File: name, Rules: p.rules}
+			if err := f.fitPlan(*l, p); err != nil {
+				return err
+			}
+		case strings.ContainsAny(name, "./\\"):
+			return exitf(ExitUsage, "--faults %q: allowed is one file, and %q is one", name, l.Plan.File)
+		default:
+			return exitf(ExitUsage, "--faults %q: allowed are a fault file, swarm, all, none, %s", name, strings.Join(known, ", "))
+		}
+	}
+	if swarm {
+		if len(named) > 0 {
+			return exitf(ExitUsage, "--faults %q: swarm leaves the kinds to the seed; leave out %s", f.faults, strings.Join(named, ", "))
+		}
+		if len(l.Troubles) == 0 { // all is more than the seed's
+			l.Troubles = nil
+		}
+	}
+	return f.fit(*l, named)
+}
+
+// fitPlan refuses a fault file that the system of a seed can't have.
+func (f soakFlags) fitPlan(l scenarios.SoakLimits, p plan) error {
+	seen := map[string]bool{}
+	for i := range f.seeds {
+		on := scenarios.DrawSoak(f.seed+uint64(i), l).Options
+		on.Bubble = true
+		if seen[on.System()] {
+			continue
+		}
+		seen[on.System()] = true
+		if err := p.fits(on); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fit refuses kinds of faults that were named and that the system of a seed does
 // not have.
-func (f soakFlags) fit(l scenarios.SoakLimits) error {
+func (f soakFlags) fit(l scenarios.SoakLimits, named []string) error {
 	for i := range f.seeds {
 		seed := f.seed + uint64(i)
 		on := scenarios.DrawSoak(seed, l).Options
-		for _, name := range l.Troubles {
+		for _, name := range named {
 			if slices.Contains(scenarios.Troubles(on.Backend), name) {
 				continue
 			}
@@ -175,7 +241,7 @@ func soak(ctx context.Context, s Streams, f soakFlags) error {
 			}
 			start := time.Now()
 			res := run(ctx, scenarios.DrawSoak(f.seed+uint64(i), limits))
-			if code := codeOfClass(res.Class); code != ExitOK && code != ExitInterrupted && f.shrink > 0 {
+			if code := codeOfClass(res.Class); code != ExitOK && code != ExitInterrupted && f.shrink > 0 && !res.Unfired {
 				end := time.Now().Add(f.shrink)
 				ledgers := []string{res.Ledger}
 				res = scenarios.Shrink(res, func(p scenarios.Soak) (scenarios.SoakResult, bool) {
@@ -252,6 +318,13 @@ func soakReplay(s scenarios.Soak) string {
 	if faults == "" {
 		faults = "none"
 	}
-	return fmt.Sprintf("go run ./cmd/csilab soak --seed %d --backend %s --volumes %d --nodes %d --duration %v --faults %s --shrink 0",
-		s.Seed, s.Options.System(), s.Volumes, s.Options.Nodes, s.Duration, faults)
+	if s.Plan != nil {
+		faults = s.Plan.File + "," + faults
+	}
+	several := fmt.Sprintf("--vcenters %d", max(1, s.VCenters))
+	if s.Options.Backend == sim.HPE {
+		several = fmt.Sprintf("--arrays %d", max(1, s.Options.Arrays))
+	}
+	return fmt.Sprintf("go run ./cmd/csilab soak --seed %d --backend %s %s --volumes %d --nodes %d --duration %v --faults %s --shrink 0",
+		s.Seed, s.Options.System(), several, s.Volumes, s.Options.Nodes, s.Duration, faults)
 }
