@@ -13,9 +13,9 @@ import (
 	"github.com/csilab/csilab/sim/wholefile"
 )
 
-// ownLine is the first line of each file that serve writes for a client: a file
-// without it is somebody else's.
-const ownLine = "# Written by csilab serve, which removes it when it ends.\n"
+// ownLine is the first line of each file that serve or a proxy writes for a
+// client: a file without it is somebody else's.
+const ownLine = "# Written by csilab, which removes it when it ends.\n"
 
 // envFiles are the environment file of a client and what is written beside it,
 // named after it. They hold passwords, and are true only while this process

@@ -17,8 +17,8 @@ import (
 )
 
 type proxyFlags struct {
-	listen, driver, component, node, ledger string
-	quiet                                   bool
+	listen, driver, component, node, ledger, faults, env string
+	quiet                                                bool
 }
 
 func newProxy(s Streams) *cobra.Command {
@@ -28,12 +28,16 @@ func newProxy(s Streams) *cobra.Command {
 		Short: "Stand between a driver and its callers, and write down what they say",
 		Long: `Listens on a unix socket and passes each call on to a driver's, ours or any other,
 until SIGINT or SIGTERM. Calls of CSI and of plugin registration are written to the
-ledger, one line of JSON each, and can be faulted; what csilab does not know (services,
-fields, metadata, streams) goes through as it is. Secrets are not written.
+ledger, one line of JSON each, and pass the rules of a fault file and those that
+"csilab fault inject" brings; what csilab does not know (services, fields, metadata,
+streams) goes through as it is. Secrets are not written.
 
-Exit codes: 0 after a signal, 2 usage, 3 the socket or the ledger can't be.`,
+Exit codes: 0 after a signal, 1 a rule of --faults never fired, 2 usage, 3 the socket
+or a file can't be.`,
 		Example: `  my-driver --endpoint unix:///tmp/driver.sock &
-  csilab proxy --listen /tmp/csi.sock --driver /tmp/driver.sock --ledger calls.jsonl`,
+  csilab proxy --listen /tmp/csi.sock --driver /tmp/driver.sock --ledger calls.jsonl
+  csilab proxy --listen /tmp/csi.sock --driver /tmp/driver.sock --faults lost-replies.yaml --env proxy.env &
+  csilab fault list --env proxy.env`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runProxy(cmd.Context(), s, f) },
 	}
@@ -43,6 +47,8 @@ Exit codes: 0 after a signal, 2 usage, 3 the socket or the ledger can't be.`,
 	fl.StringVar(&f.component, "component", "co", "who calls, as the ledger says it")
 	fl.StringVar(&f.node, "node", "", "node that the driver serves, as the ledger says it")
 	fl.StringVar(&f.ledger, "ledger", "", "file for the ledger (default: standard output)")
+	fl.StringVar(&f.faults, "faults", "", "fault file that is armed from the beginning: hops csi and registration")
+	fl.StringVar(&f.env, "env", "", "file for the address by which csilab fault list, inject, clear and release reach the proxy; it is removed at the end")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "write no ledger")
 	return cmd
 }
@@ -93,11 +99,19 @@ func runProxy(ctx context.Context, s Streams, f proxyFlags) error {
 		}()
 		defer func() { close(lines); <-done }()
 	}
-	in := &fault.Interceptor{Ledger: l, Plan: &fault.Plan{Seed: 1}, Classify: hop.CodeOf}
+	in := &fault.Interceptor{Ledger: l, Plan: &fault.Plan{Seed: 1}, Classify: hop.CodeOf, World: proxied{}}
+	if err := f.armFile(in.Plan); err != nil {
+		return err
+	}
 	p, err := hop.NewProxy(hop.ProxyConfig{Network: transport.Wall{}, Listen: f.listen, Driver: f.driver, Component: f.component, Node: f.node, In: in})
 	if err != nil {
 		return exitf(ExitEnvironment, "%w", err)
 	}
+	stop, err := f.serveFaults(in.Plan)
+	if err != nil {
+		return errors.Join(err, p.Close())
+	}
+	defer stop()
 	fmt.Fprintf(s.Err, "csilab: %s passes on to %s\n", f.listen, f.driver)
 	select {
 	case <-ctx.Done():
@@ -107,5 +121,5 @@ func runProxy(ctx context.Context, s Streams, f proxyFlags) error {
 	if err := p.Close(); err != nil {
 		return exitf(ExitUnknown, "%w", err)
 	}
-	return nil
+	return f.unfired(in.Plan)
 }

@@ -194,18 +194,28 @@ func startServing(ctx context.Context, plan []served, arrays *labfile.Storage, f
 	return r, nil
 }
 
-// startControl serves the control API on a free port of loopback.
-func (r *serving) startControl(log *slog.Logger) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return exitf(ExitEnvironment, "control API: %w", err)
-	}
-	r.control, r.token = "http://"+l.Addr().String(), control.NewToken()
+// startControl serves the control API.
+func (r *serving) startControl(log *slog.Logger) (err error) {
+	r.token = control.NewToken()
 	var sources []control.Source
 	for i, v := range r.vcenters {
 		sources = append(sources, control.Source{Name: r.names[i], VCenter: v})
 	}
 	h := control.WithFaults(r.token, r.faultsServed(), control.Handler(r.token, sources, r.san, r.nodesServed()))
+	var stop func()
+	if r.control, stop, err = serveControl(h, log); err != nil {
+		return err
+	}
+	r.closers = append(r.closers, stop)
+	return nil
+}
+
+// serveControl serves a control API on a free port of loopback.
+func serveControl(h http.Handler, log *slog.Logger) (url string, stop func(), err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, exitf(ExitEnvironment, "control API: %w", err)
+	}
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	done := make(chan struct{})
 	go func() {
@@ -214,8 +224,7 @@ func (r *serving) startControl(log *slog.Logger) error {
 			log.Error("control API", "err", err)
 		}
 	}()
-	r.closers = append(r.closers, func() { s.Close(); <-done })
-	return nil
+	return "http://" + l.Addr().String(), func() { s.Close(); <-done }, nil
 }
 
 // clusterID is the driver's cluster-id in the configuration that is written.
