@@ -302,6 +302,49 @@ var Mutants = []Mutant{
 	if m := d.holder; false {`,
 		Systems: onHPE, Flows: []string{"stage", "move"},
 	},
+	{
+		Name: "share-left-open", Text: "ControllerUnpublishVolume of a share answers OK and leaves the node among those that may mount it",
+		File: "driver/hpe/file.go",
+		Old: `	if left := allClients(rec.Params); len(left) > 0 {
+		_, err = s.PublishFile(`,
+		New: `	if left := allClients(rec.Params); len(leave) > 0 {
+		err = nil
+	} else if len(left) > 0 {
+		_, err = s.PublishFile(`,
+		Systems: onHPE, Flows: []string{"share"},
+	},
+	{
+		Name: "share-for-the-last-node", Text: "a share is for the node that it was published to last, and for no other that has it",
+		File:    "driver/hpe/file.go",
+		Old:     `	p, err := s.PublishFile(ctx, r.Volume, strings.Join(all, ","))`,
+		New:     `	p, err := s.PublishFile(ctx, r.Volume, strings.Join(clients, ","))`,
+		Systems: onHPE, Flows: []string{"share"},
+	},
+	{
+		Name: "stale-share-is-gone", Text: "NodeUnstageVolume takes a mount with stale handles (ESTALE) for one that is gone, and leaves it",
+		File: "driver/node/share.go",
+		Old: `func (s *Service) unstageShare(ctx context.Context, volume, p string, top mount.MountPoint) error {
+`,
+		New: `func (s *Service) unstageShare(ctx context.Context, volume, p string, top mount.MountPoint) error {
+	if s.dead(p, top) != nil {
+		return nil
+	}
+`,
+		Systems: onHPE, Flows: []string{"share"},
+	},
+	{
+		Name: "share-not-deleted", Text: "DeleteVolume of a share answers OK and leaves it on the array",
+		File: "driver/hpe/volume.go",
+		Old: `	case v.Published && isFiles(v):
+		if err := b.unshare(ctx, s, id); err != nil {
+			return err
+		}
+`,
+		New: `	case isFiles(v):
+		return b.deleted(ctx, s, id)
+`,
+		Systems: onHPE, Flows: []string{"share"},
+	},
 
 	// Wrong simulators, and a wrong control plane.
 	{
@@ -333,10 +376,40 @@ var Mutants = []Mutant{
 	{
 		Name: "detached-while-mounted", Text: "an attach/detach controller that does not look whether the node still has the volume mounted",
 		File: "sim/kube/attachdetach/sync.go",
-		Old: `	return slices.Contains(n.Status.VolumesInUse, corev1.UniqueVolumeName(s.v.name))
-}`,
-		New: `	return false
-}`,
+		Old: `	if s.mounted(node, n) && !force && !taint {
+		if s.now.Before(due) && !s.noForce {
+			s.at(due)
+		}
+		return nil
+	}
+	// First the node must know that the volume is not safe to mount any more.
+	was := s.unreport(node, s.v.name)
+	if err := s.writeNode(ctx, node); err != nil {
+		if was {
+			s.report(node, s.v.name)
+		}
+		return err
+	}
+	o := s.begin(detach, node)
+	if !force && !taint { // operation_generator.go, verifyVolumeIsSafeToDetach
+		if n, err := store.See[corev1.Node](s.c, "", node); err == nil && slices.Contains(n.Status.VolumesInUse, corev1.UniqueVolumeName(s.v.name)) {`,
+		New: `	if s.mounted(node, n) && n == nil {
+		if s.now.Before(due) && !s.noForce {
+			s.at(due)
+		}
+		return nil
+	}
+	// First the node must know that the volume is not safe to mount any more.
+	was := s.unreport(node, s.v.name)
+	if err := s.writeNode(ctx, node); err != nil {
+		if was {
+			s.report(node, s.v.name)
+		}
+		return err
+	}
+	o := s.begin(detach, node)
+	if !force && !taint { // operation_generator.go, verifyVolumeIsSafeToDetach
+		if n, err := store.See[corev1.Node](s.c, "", node); err != nil && n == nil {`,
 		Systems: onBoth, Flows: []string{"detach", "failover"},
 	},
 	{

@@ -34,6 +34,7 @@ func init() {
 				func() error { return l.Write(ctx, "one", filesystem.file(c.Name), "for both") },
 				func() error { return running(ctx, l, object.Pod("two", l.Nodes()[1], c)) },
 				func() error { return l.Expect(ctx, "two", filesystem.file(c.Name), "for both") },
+				func() error { return l.Expect(ctx, "one", filesystem.file(c.Name), "for both") }, // still
 				func() error { return l.DeletePod(ctx, "one") },
 				func() error { return l.AttachedTo(ctx, l.PVName(c.Name), l.Nodes()[1]) },
 			)

@@ -2,12 +2,15 @@ package san_test
 
 import (
 	"context"
+	"io/fs"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/csilab/csilab/driver/node"
 	"github.com/csilab/csilab/driver/node/san"
+	"github.com/csilab/csilab/sim/host"
 )
 
 // A volume that is staged while one port of the array is away has all its paths
@@ -137,4 +140,55 @@ func TestPathThatCameIsAnother(t *testing.T) {
 		r.must(r.unstage(s, vol))
 		r.clean()
 	})
+}
+
+// A volume that leaves while its missing paths are looked for leaves nothing: a
+// scan for it comes before the end of the unstage, or not at all.
+func TestPathsDoNotComeAfterTheUnstage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, "iscsi", 1)
+		r.create(vol, 1024)
+		r.export(vol)
+		h := &beforeScan{Host: r.host}
+		b, err := san.New(r.config(h))
+		r.must(err)
+		s, err := node.New(node.Config{Host: h, Backend: b, MaxVolumes: 100})
+		r.must(err)
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		wg.Go(func() { b.Complete(ctx, 90*time.Second) })
+		port := r.positions(r.array(1))[0]
+		r.must(r.fabric.PathDown("worker-1", "array1", port, true))
+		r.must(r.stage(s, vol, filesystem("ext4")))
+		r.must(r.fabric.PathDown("worker-1", "array1", port, false))
+		scanned := false
+		unstaged := make(chan error, 1)
+		h.do = func() {
+			scanned = true
+			go func() { unstaged <- r.unstage(s, vol) }()
+			time.Sleep(time.Second) // it ends, unless it waits for the scan
+		}
+		time.Sleep(5 * time.Minute)
+		if !scanned {
+			t.Fatal("the path that is missing was not looked for")
+		}
+		r.must(<-unstaged)
+		cancel()
+		wg.Wait()
+		r.clean()
+	})
+}
+
+// beforeScan does something once before a scan.
+type beforeScan struct {
+	host.Host
+	do func()
+}
+
+func (b *beforeScan) WriteFile(p string, data []byte, perm fs.FileMode) error {
+	if do := b.do; do != nil && strings.HasSuffix(p, "/scan") {
+		b.do = nil
+		do()
+	}
+	return b.Host.WriteFile(p, data, perm)
 }
