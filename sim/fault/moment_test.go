@@ -1,0 +1,31 @@
+package fault_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
+)
+
+// A reply that is late by just as long as its caller waits is lost: which of the two
+// timers is heard first is by chance, and must not decide.
+func TestDelayThatEndsWithTheDeadline(t *testing.T) {
+	for _, ph := range []fault.Phase{fault.Before, fault.After} {
+		for range 200 {
+			synctest.Test(t, func(t *testing.T) {
+				in := &fault.Interceptor{Ledger: &ledger.Ledger{}, Plan: &fault.Plan{}}
+				in.Plan.Arm(fault.Rule{Hop: ledger.CSI, Op: "NodeStageVolume", Phase: ph, Do: fault.Latency(2*time.Minute, 0)})
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+				defer cancel()
+				err := in.Do(ctx, fault.Call{Hop: ledger.CSI, Op: "NodeStageVolume"}, func(context.Context) error { return nil })
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("phase %s: %v", ph, err)
+				}
+			})
+		}
+	}
+}
