@@ -55,7 +55,7 @@ func (k *Kubelet) claimOf(s volumeSpec) (*corev1.PersistentVolumeClaim, error) {
 
 // csiDriver is the driver's CSIDriver object, nil when there is none.
 func (k *Kubelet) csiDriver(name string) (*storagev1.CSIDriver, error) {
-	d, err := store.Get[storagev1.CSIDriver](k.cfg.Client, "", name)
+	d, err := store.See[storagev1.CSIDriver](k.cfg.Client, "", name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -74,7 +74,7 @@ func (k *Kubelet) needsAttach(driver string) bool {
 func (k *Kubelet) waitForAttach(s volumeSpec) (string, error) {
 	handle := s.csi().VolumeHandle
 	id := attachmentName(handle, s.csi().Driver, k.cfg.NodeName)
-	va, err := store.Get[storagev1.VolumeAttachment](k.cfg.Client, "", id)
+	va, err := store.See[storagev1.VolumeAttachment](k.cfg.Client, "", id)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("volume %v has GET error for volume attachment %v: %v", handle, id, err)
@@ -93,7 +93,7 @@ func (k *Kubelet) publishContext(s volumeSpec) (map[string]string, error) {
 	if !k.needsAttach(s.csi().Driver) {
 		return nil, nil
 	}
-	va, err := store.Get[storagev1.VolumeAttachment](k.cfg.Client, "", attachmentName(s.csi().VolumeHandle, s.csi().Driver, k.cfg.NodeName))
+	va, err := store.See[storagev1.VolumeAttachment](k.cfg.Client, "", attachmentName(s.csi().VolumeHandle, s.csi().Driver, k.cfg.NodeName))
 	if err != nil {
 		return nil, err
 	}

@@ -85,11 +85,11 @@ func (d *data) expected(l *Lab, volumeID string) map[string][]byte {
 		return files
 	}
 	files = map[string][]byte{}
-	for _, pv := range store.List[corev1.PersistentVolume](l.user, "") {
-		if pv.Spec.CSI == nil || pv.Spec.CSI.VolumeHandle != volumeID || pv.Spec.ClaimRef == nil {
+	for _, pv := range store.SeeBy[corev1.PersistentVolume](l.user, store.VolumesByHandle, store.VolumeKey(l.DriverName(), volumeID)) {
+		if pv.Spec.ClaimRef == nil {
 			continue
 		}
-		c, err := store.Get[corev1.PersistentVolumeClaim](l.user, pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)
+		c, err := store.See[corev1.PersistentVolumeClaim](l.user, pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)
 		if err != nil || c.Spec.DataSource == nil || c.Spec.DataSource.Kind != "VolumeSnapshot" {
 			continue
 		}

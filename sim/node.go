@@ -515,7 +515,7 @@ func (l *Lab) nodeByID(id string) *Node {
 
 // csiID is the node's id in CSI; "" before the driver has registered once.
 func (n *Node) csiID() string {
-	cn, err := store.Get[storagev1.CSINode](n.lab.user, "", n.Name)
+	cn, err := store.See[storagev1.CSINode](n.lab.user, "", n.Name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err == nil {

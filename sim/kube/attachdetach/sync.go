@@ -30,17 +30,17 @@ type desired struct {
 // volumes there, if the driver needs attaching.
 func (a *Controller) desire(v *volume) desired {
 	d := desired{pods: map[string][]*corev1.Pod{}}
-	for _, pv := range store.ListBy[corev1.PersistentVolume](a.c, store.VolumesByHandle, v.name) {
+	for _, pv := range store.SeeBy[corev1.PersistentVolume](a.c, store.VolumesByHandle, v.name) {
 		d.exclusive = d.exclusive || exclusive(pv)
 		ref := pv.Spec.ClaimRef
 		if ref == nil || !a.attachable(pv) {
 			continue
 		}
-		claim, err := store.Get[corev1.PersistentVolumeClaim](a.c, ref.Namespace, ref.Name)
+		claim, err := store.See[corev1.PersistentVolumeClaim](a.c, ref.Namespace, ref.Name)
 		if err != nil || claim.UID != ref.UID || claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName != pv.Name {
 			continue
 		}
-		for _, p := range store.ListBy[corev1.Pod](a.c, store.PodsByClaim, store.Key(claim)) {
+		for _, p := range store.SeeBy[corev1.Pod](a.c, store.PodsByClaim, store.Key(claim)) {
 			node := p.Spec.NodeName
 			if node == "" || podstatus.Terminated(p) {
 				continue
@@ -64,7 +64,7 @@ func exclusive(pv *corev1.PersistentVolume) bool {
 // attachable: a driver without a CSIDriver object needs attaching
 // (pkg/volume/csi/csi_plugin.go skipAttach).
 func (a *Controller) attachable(pv *corev1.PersistentVolume) bool {
-	d, err := store.Get[storagev1.CSIDriver](a.c, "", pv.Spec.CSI.Driver)
+	d, err := store.See[storagev1.CSIDriver](a.c, "", pv.Spec.CSI.Driver)
 	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
@@ -124,7 +124,7 @@ func (s *step) end(o *operation) {
 }
 
 func (s *step) va(node string) (*storagev1.VolumeAttachment, error) {
-	return store.Get[storagev1.VolumeAttachment](s.c, "", AttachmentName(s.v.handle, s.v.driver, node))
+	return store.See[storagev1.VolumeAttachment](s.c, "", AttachmentName(s.v.handle, s.v.driver, node))
 }
 
 func (s *step) pvName() string {
