@@ -50,6 +50,33 @@ func TestStoppedComponentStaysDown(t *testing.T) {
 	})
 }
 
+// One that is stopped and started again at the same moment comes back at once, as
+// any that is started by hand: the delay of a crash loop is for crashes.
+func TestStartedAgainAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		lab := simtest.New(t, simtest.Bubble())
+		ctx := hour(t)
+		time.Sleep(time.Second)
+		took := func(name string, end func()) time.Duration {
+			before, at := lab.Starts(name), time.Now()
+			end()
+			must(t, lab.Until(ctx, name+" is back", func() bool { return lab.Starts(name) == before+1 }))
+			return time.Since(at)
+		}
+		for _, name := range []string{"driver-controller", "driver@node-1", "registrar@node-1", "kubelet@node-1"} {
+			if d := took(name, func() { must(t, lab.Stop(name)); must(t, lab.StartAgain(name)) }); d > time.Second {
+				t.Errorf("%s was stopped and started at once, and took %v", name, d)
+			}
+			time.Sleep(time.Minute)
+			if d := took(name, func() { lab.Crash(name) }); d < 10*time.Second || d > 12*time.Second {
+				t.Errorf("%s crashed, and was back after %v", name, d)
+			}
+			time.Sleep(time.Minute)
+		}
+		must(t, lab.NodesReady(ctx))
+	})
+}
+
 // Tasks that wait when a vCenter goes down are done or not by choice; nobody
 // can ask for them, and no volume is made twice.
 func TestVCenterRestartsWithTasks(t *testing.T) {
