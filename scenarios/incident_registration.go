@@ -42,6 +42,17 @@ func init() {
 		},
 	})
 	register(Scenario{
+		Name:      "stale-registration-socket",
+		Text:      "a node crashed and left its registrar's socket: kubelet starts first and dials it in vain, with growing pauses; the registrar's new one is dialled when the pause is over, after two minutes at the most, and the node takes pods",
+		Labels:    []string{"K16", "incident", "registration"},
+		Incidents: []string{"K16 kubernetes-csi/node-driver-registrar#206"},
+		Flow:      staleSocket,
+		Mutation:  "a kubelet that the new socket gives no information either",
+		Mutate: func(l *sim.Lab) {
+			l.Inject(fault.Rule{Name: "no answer", Hop: ledger.Registration, Op: "GetInfo", Component: "kubelet@" + l.Nodes()[0], Do: fault.Error(status.Error(codes.Unavailable, "nobody is there"))})
+		},
+	})
+	register(Scenario{
 		Name:      "plugin-refused",
 		Text:      "plugins with no version that kubelet speaks, with none at all, with nonsense and without a node id are refused with the reason and leave nothing in CSINode; one with 1.x among others is taken, and a second of its name is not",
 		Labels:    []string{"K22", "K23", "incident", "registration"},
@@ -87,6 +98,45 @@ func registrationTriedAgain(ctx context.Context, l *sim.Lab) error {
 		func() error { return startWriter(ctx0, l, "app", a, c, "registered at last") },
 		func() error { return l.Check(ctx0) },
 		func() error { return allGone(ctx0, l, []string{"app"}, []string{"data"}) },
+	)
+}
+
+func staleSocket(ctx context.Context, l *sim.Lab) error {
+	a := l.Nodes()[0]
+	c := claim("data", "fast", "256Mi")
+	kubelet, registrar := "kubelet@"+a, "registrar@"+a
+	soon, cancel := soon(ctx, l)
+	defer cancel()
+	return steps(
+		func() error { return l.NodesReady(ctx) },
+		func() error { return l.StopComponent(registrar) },
+		func() error {
+			return l.Until(soon, "CSINode has lost the driver", func() bool { return !l.Registered(a) })
+		},
+		func() error { return l.StopComponent(kubelet) },
+		func() error { return l.LeaveSocket(a) },
+		func() error { return l.StartComponent(kubelet) },
+		// For a while nobody answers there.
+		func() error {
+			if !later(ctx, l, "boot of "+a, longer(l, 500*time.Millisecond, time.Minute)) {
+				return context.Cause(ctx)
+			}
+			if l.Registered(a) {
+				return fmt.Errorf("%s has registered a socket at which nobody listens: %w", a, errUnexpected)
+			}
+			return l.StartComponent(registrar)
+		},
+		// kubernetes v1.37.2 pkg/util/goroutinemap/exponentialbackoff: 2m2s at the most,
+		// and a dial that is under way takes 10 s.
+		func() error {
+			limit := longer(l, 10*time.Second, 2*time.Minute+15*time.Second)
+			ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %v", limit))
+			defer cancel()
+			return l.Until(ctx, a+" has registered the new socket", func() bool { return l.Registered(a) })
+		},
+		func() error { return startWriter(ctx, l, "app", a, c, "registered at last") },
+		func() error { return l.Check(ctx) },
+		func() error { return allGone(ctx, l, []string{"app"}, []string{"data"}) },
 	)
 }
 

@@ -60,7 +60,6 @@ var noScenario = []struct{ id, what, why string }{
 	{"H19", "a task that the array has forgotten", "the provider asks no task of the array's: it looks at the volume itself, which is what is right after a task is gone"},
 	{"H31", "sessions are logged out before the host entry goes", "sessions to an array's ports are all volumes' of the node, and no call tells the node that the controller ends the last export; unverified: what the vendor's node does"},
 	{"H34", "the device of an encrypted volume is opened twice", "the driver does not encrypt on the node"},
-	{"K16", "a stale registration socket at boot", "`go test ./kubeletsim -run TestStaleSocket`: the new socket is dialled once the back-off of the old one, which belongs to the path, is over"},
 	{"K19", "the removal of the old registration socket is told after the new one was made", "the watcher tells what happened in its order, as inotify does; `go test ./kubeletsim -run TestSocketRemovedAndMadeAgain` and `driver-registered-again` have the order as it is"},
 	{"K55", "the kubelet of the second node is restarted after the first has told the new size", "the real one takes the claim's size for its device's and grows it with the next stage, and so does the simulated one"},
 	{"V35", "a full sync sends two pods for one block volume", "the driver has no syncer: it writes no pods and claims into CNS"},

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"sync"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/csilab/csilab/sim/transport"
 )
 
 // Plugin is another CSI plugin that registers with a node's kubelet, and says
@@ -97,4 +100,27 @@ func (p *Plugin) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 // NodeGetCapabilities implements csi.NodeServer.
 func (p *Plugin) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	return &csi.NodeGetCapabilitiesResponse{}, nil
+}
+
+// LeaveSocket leaves a dead socket where the driver's registrar has its own on a
+// node, as a node that crashes does: whoever dials it is refused. The registrar must
+// be stopped.
+func (l *Lab) LeaveSocket(node string) error {
+	n := l.node(node)
+	if n == nil {
+		return fmt.Errorf("no node %q, allowed are %v", node, l.Nodes())
+	}
+	path := l.plugin().registration
+	if m, ok := n.net.(*transport.Memory); ok {
+		m.Leave(path)
+		return nil
+	}
+	s, err := n.net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	if u, ok := s.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false)
+	}
+	return s.Close()
 }
