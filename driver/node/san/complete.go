@@ -18,6 +18,8 @@ import (
 // that did not answer, and one that has lost its connection and got it back is
 // not scanned (drivers/scsi/scsi_transport_iscsi.c leaves that to user space,
 // where iscsid only puts the devices online that are there). So the driver does.
+// Unverified: that iscsid scans no session that it has got back; where one does,
+// the driver's scan finds nothing new.
 
 // longestRest is how long [SAN.Complete] waits between two looks at volumes that
 // lack paths, when it has found none for long: each look asks portals that may be
