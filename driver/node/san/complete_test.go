@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,15 +162,16 @@ func TestPathsDoNotComeAfterTheUnstage(t *testing.T) {
 		r.must(r.fabric.PathDown("worker-1", "array1", port, true))
 		r.must(r.stage(s, vol, filesystem("ext4")))
 		r.must(r.fabric.PathDown("worker-1", "array1", port, false))
-		scanned := false
+		var scanned atomic.Bool
 		unstaged := make(chan error, 1)
-		h.do = func() {
-			scanned = true
+		do := func() {
+			scanned.Store(true)
 			go func() { unstaged <- r.unstage(s, vol) }()
 			time.Sleep(time.Second) // it ends, unless it waits for the scan
 		}
+		h.do.Store(&do)
 		time.Sleep(5 * time.Minute)
-		if !scanned {
+		if !scanned.Load() {
 			t.Fatal("the path that is missing was not looked for")
 		}
 		r.must(<-unstaged)
@@ -182,13 +184,14 @@ func TestPathsDoNotComeAfterTheUnstage(t *testing.T) {
 // beforeScan does something once before a scan.
 type beforeScan struct {
 	host.Host
-	do func()
+	do atomic.Pointer[func()]
 }
 
 func (b *beforeScan) WriteFile(p string, data []byte, perm fs.FileMode) error {
-	if do := b.do; do != nil && strings.HasSuffix(p, "/scan") {
-		b.do = nil
-		do()
+	if strings.HasSuffix(p, "/scan") {
+		if do := b.do.Swap(nil); do != nil {
+			(*do)()
+		}
 	}
 	return b.Host.WriteFile(p, data, perm)
 }
