@@ -23,7 +23,8 @@
 //     snapshot by its description <name>-<volume>, an expand at the size, a
 //     delete for the volume;
 //  4. write a record, begin the task, add the task's id to the record;
-//  5. wait for the end, remove the record;
+//  5. wait for the end; the record goes when it is known what is there: the
+//     task has ended well, or a look was answered;
 //  6. after any failure settle and look again before answering. What counts is
 //     what is there, not what a fault says.
 //

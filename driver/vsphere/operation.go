@@ -31,6 +31,8 @@ type operation struct {
 	end func(ctx context.Context, r cnstypes.BaseCnsVolumeOperationResult) error
 	// explain makes the error for the user from a fault; nil takes the usual.
 	explain func(ctx context.Context, f *fault) error
+	// lasting says that the record of what is done stays, as end and look write it.
+	lasting bool
 }
 
 // outcome is how a task ended.
@@ -43,7 +45,9 @@ type outcome struct {
 
 const maxStarts = 3
 
-// do runs an operation to its end.
+// do runs an operation to its end. Its record stays until it is known what is
+// there now: by the end of its task, or by a look that was answered. Until then a
+// later call begins with it, and so does one that asks which vCenter it is on.
 func (b *Backend) do(ctx context.Context, o operation) error {
 	// The first login looks for tasks of an earlier process; nothing may be
 	// begun before.
@@ -61,8 +65,12 @@ func (b *Backend) do(ctx context.Context, o operation) error {
 	}
 	for try := 1; ; try++ {
 		done, err := o.look(ctx, prior)
-		if done || err != nil {
+		if err != nil {
 			return err
+		}
+		if done {
+			b.ended(ctx, o)
+			return nil
 		}
 		out, err := b.run(ctx, o)
 		var f *fault
@@ -70,7 +78,11 @@ func (b *Backend) do(ctx context.Context, o operation) error {
 		var own *controller.Error
 		switch {
 		case err == nil && out.fault == nil:
-			return o.end(ctx, out.result)
+			if err := o.end(ctx, out.result); err != nil {
+				return err
+			}
+			b.ended(ctx, o)
+			return nil
 		case errors.As(err, &own):
 			return err
 		case err == nil:
@@ -93,9 +105,14 @@ func (b *Backend) do(ctx context.Context, o operation) error {
 			}
 		}
 		done, lerr := o.look(ctx, out)
-		if done || lerr != nil {
+		if lerr != nil {
 			return lerr
 		}
+		if done {
+			b.ended(ctx, o)
+			return nil
+		}
+		b.begunNothing(ctx, o.subject)
 		if f != nil && !dead(f) {
 			if o.explain != nil {
 				return o.explain(ctx, f)
@@ -109,6 +126,20 @@ func (b *Backend) do(ctx context.Context, o operation) error {
 			return controller.Errorf(controller.Unavailable, "%s: %w", o.name, err)
 		}
 		prior = nil
+	}
+}
+
+// ended removes the record of an operation that is done.
+func (b *Backend) ended(ctx context.Context, o operation) {
+	if !o.lasting {
+		b.begunNothing(ctx, o.subject)
+	}
+}
+
+// begunNothing removes the record of a subject on which nothing runs.
+func (b *Backend) begunNothing(ctx context.Context, subject string) {
+	if err := b.records.Delete(ctx, subject); err != nil {
+		b.log.Error("operation record not removed", "subject", subject, "error", err)
 	}
 }
 
@@ -167,15 +198,9 @@ func recordError(err error) error {
 	return controller.Errorf(controller.Unavailable, "operation record: %w", err)
 }
 
-// finish waits for the task of a record and removes the record.
+// finish waits for the task of a record. The record stays.
 func (b *Backend) finish(ctx context.Context, rec record.Record) (*outcome, error) {
 	info, err := b.waitTask(ctx, rec.Task, rec.OpID)
-	if err != nil && !errors.Is(err, errTaskGone) {
-		return nil, err
-	}
-	if derr := b.records.Delete(ctx, rec.Key); derr != nil {
-		b.log.Error("operation record not removed", "subject", rec.Key, "error", derr)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +233,7 @@ func firstResult(v types.AnyType) cnstypes.BaseCnsVolumeOperationResult {
 }
 
 // settle waits for what an earlier attempt on the subject left running, and
-// returns how it ended: nil when nothing ran. patient says to allow for a
+// returns how it ended: nil when nothing ran, or it isn't known any more. patient says to allow for a
 // request that is still on its way to the vCenter.
 func (b *Backend) settle(ctx context.Context, subject string, patient bool) (*outcome, error) {
 	rec, err := b.records.Get(ctx, subject)
@@ -237,7 +262,7 @@ func (b *Backend) settle(ctx context.Context, subject string, patient bool) (*ou
 			}
 		}
 		if rec.Task == "" {
-			return nil, b.records.Delete(ctx, subject)
+			return nil, nil
 		}
 		if err := b.records.Put(ctx, rec); err != nil {
 			return nil, recordError(err)

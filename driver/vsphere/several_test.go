@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -319,6 +320,63 @@ func TestVCenterGoesAwayWhileItCreates(t *testing.T) {
 				}
 				if u := p.plan[0].Unfired(); len(u) > 0 {
 					t.Error("the vCenter did not go away")
+				}
+			})
+		}
+	}
+}
+
+// Whatever call it is at that a vCenter goes away, before or after it is done,
+// there is one volume in the end.
+func TestVCenterGoesAwayAtEachCallOfACreation(t *testing.T) {
+	const most = 24 // a creation has fewer calls
+	for _, phase := range []fault.Phase{fault.Before, fault.After} {
+		for n := 1; n <= most; n++ {
+			t.Run(fmt.Sprintf("%s call %d", phase, n), func(t *testing.T) {
+				t.Parallel() // some wait for a vCenter that is away
+				p := newPair(t)
+				p.must(p.create("warm", "", "a", "b")) // the session is there
+				var at atomic.Pointer[string]
+				var over atomic.Bool
+				p.plan[0].Arm(fault.Rule{Name: "away", Hop: ledger.VCenter, Phase: phase, Nth: n, MayNotFire: true,
+					Do: fault.Func("cut off", func(_ context.Context, c fault.Call) error {
+						if !over.Load() {
+							at.Store(&c.Op)
+							p.vc[0].SetReachable(false)
+						}
+						return nil
+					})})
+				var last *csi.Volume
+				for _, zones := range [][]string{{"a", "b"}, {"b", "a"}, {"a", "b"}} {
+					if v, err := p.create("v", "", zones...); err == nil {
+						last = v
+					} else {
+						want(t, err, codes.Unavailable)
+					}
+				}
+				over.Store(true)
+				p.vc[0].SetReachable(true)
+				v := p.must(p.create("v", "", "b", "a"))
+				op := at.Load()
+				if op == nil {
+					return
+				}
+				if n == most {
+					t.Errorf("a creation has %d calls or more", most)
+				}
+				if last != nil && last.VolumeId != v.VolumeId {
+					t.Errorf("%s: %s was made, and %s", *op, last.VolumeId, v.VolumeId)
+				}
+				var have []string
+				for i := range p.vc {
+					for _, y := range p.vc[i].Volumes() {
+						if y.Name == "v" {
+							have = append(have, y.ID)
+						}
+					}
+				}
+				if len(have) != 1 || have[0] != v.VolumeId {
+					t.Errorf("%s: volumes %v, %s was given", *op, have, v.VolumeId)
 				}
 			})
 		}

@@ -220,6 +220,7 @@ func (b *Backend) CreateVolume(ctx context.Context, r controller.CreateVolume) (
 		start:   c.start,
 		end:     c.end,
 		explain: func(_ context.Context, f *fault) error { return c.explain(f) },
+		lasting: true,
 	})
 	return c.volume, err
 }
@@ -319,6 +320,9 @@ func (c *creation) adopt(ctx context.Context, v *cnstypes.CnsVolume) error {
 		return other("storagepolicyname", strconv.Quote(rec.Params["policy"]), strconv.Quote(c.p.policy))
 	}
 	c.volume = controller.Volume{ID: v.VolumeId.Id, Bytes: size, Context: blockContext(), Snapshot: c.r.Snapshot}
+	if !rec.Done {
+		c.remember(ctx)
+	}
 	if len(c.r.Preferred)+len(c.r.Requisite) > 0 {
 		where, err := c.b.place(ctx, parameters{}, c.r.Preferred, c.r.Requisite, v.DatastoreUrl)
 		if where == nil {
@@ -327,9 +331,6 @@ func (c *creation) adopt(ctx context.Context, v *cnstypes.CnsVolume) error {
 		if c.volume.Segments = where.segments[v.DatastoreUrl]; c.volume.Segments == nil && err != nil {
 			return controller.Errorf(controller.AlreadyExists, "volume %q exists as %s, out of reach of the asked topology: %w", c.r.Name, v.VolumeId.Id, err)
 		}
-	}
-	if !rec.Done {
-		c.remember(ctx)
 	}
 	return nil
 }
@@ -368,6 +369,7 @@ func (c *creation) end(ctx context.Context, r cnstypes.BaseCnsVolumeOperationRes
 		return controller.Errorf(controller.Unavailable, "create-volume: the result names no volume")
 	}
 	c.volume = controller.Volume{ID: id, Bytes: c.bytes, Context: blockContext(), Snapshot: c.r.Snapshot}
+	c.remember(ctx)
 	if len(c.where.segments) > 0 {
 		v, err := c.b.find(ctx, id)
 		if err != nil {
@@ -378,12 +380,12 @@ func (c *creation) end(ctx context.Context, r cnstypes.BaseCnsVolumeOperationRes
 		}
 		c.volume.Segments = c.where.segments[v.DatastoreUrl]
 	}
-	c.remember(ctx)
 	return nil
 }
 
-// remember keeps what a volume was made of, for later calls with its name.
-// Without it they are compared with what the backend shows.
+// remember keeps what a volume was made of, for later calls with its name, as
+// soon as it is known to be there: a call that fails after that leads no other
+// to another vCenter. Without it they are compared with what the backend shows.
 func (c *creation) remember(ctx context.Context) {
 	err := c.b.records.Put(ctx, record.Record{Key: createKey(c.name), Op: "create-volume", Backend: c.b.conf().VCenter.Host,
 		Began: time.Now(), Done: true, Result: c.volume.ID, Params: c.params()})
