@@ -16,6 +16,7 @@
 // account tokens for drivers, static pods, probes and the periodic update of
 // the attach limit (nodeAllocatableUpdatePeriodSeconds) are not modelled; a pod's
 // directory is removed before its object, not some time after; timers have no
-// jitter. Unlike kubelet v1.37.2 a restart also finds volumes that are staged and that no pod
-// has any more, see Config.PodDirsOnly.
+// jitter. Unlike kubelet v1.37.2 a restart also finds volumes that are staged and
+// that no pod has any more, and a volume that it found and that is attached again
+// stays in volumesInUse until it is unstaged, see Config.Forgetful.
 package kubeletsim

@@ -41,11 +41,18 @@ type Config struct {
 	RootDir string
 	// Timers: the zero value of each is that of RealTimers.
 	Timers Timers
-	// PodDirsOnly makes a restart look for mounted volumes only below the pods'
-	// directories, as kubelet v1.37.2 does: a volume whose last pod was unmounted
-	// when kubelet stopped is then forgotten, stays staged, and is detached under
-	// its mount (kubernetes#121937, KEP-6058). The default finds it and unstages it.
-	PodDirsOnly bool
+	// Forgetful makes a restart take in what is on disk as kubelet v1.37.2 does,
+	// which may end in a detach under a mount in two ways. It looks for mounted
+	// volumes only below the pods' directories: one whose last pod was unmounted
+	// is forgotten and stays staged (kubernetes#121937, KEP-6058). And one that the
+	// Node's status then calls not attached counts as not attachable for as long as
+	// it is known, also when it is attached again for another pod: it is in
+	// volumesInUse only while that pod is there, not until it is unstaged
+	// (pkg/kubelet/volumemanager/reconciler/reconstruct.go:192-202,
+	// cache/actual_state_of_world.go:597 and 771-774, volume_manager.go:398).
+	// Unverified: the latter is read in the source, not seen on a node.
+	// The default finds the former, and asks the CSIDriver object about the latter.
+	Forgetful bool
 	// Log may be nil.
 	Log *slog.Logger
 }

@@ -36,7 +36,7 @@ func (k *Kubelet) reconstruct() {
 			k.found(s, pod, pv, k.dirs.blockGlobal(pv))
 		}
 	}
-	if k.cfg.PodDirsOnly {
+	if k.cfg.Forgetful {
 		return
 	}
 	// What follows kubelet v1.37.2 lacks: a volume that is staged and that no pod
@@ -124,7 +124,9 @@ func (k *Kubelet) found(s volumeSpec, uid, dirName, mountPath string) {
 
 // learnAttachability asks the Node object which of the volumes found on disk
 // are attached; nothing is unmounted before
-// (reconstruct.go, updateReconstructedFromNodeStatus).
+// (reconstruct.go, updateReconstructedFromNodeStatus). One that is not may be
+// attached again while it is known, for another pod, and is then in use until it is
+// unstaged: kubelet v1.37.2 calls it not attachable for good, see Config.Forgetful.
 func (k *Kubelet) learnAttachability(node *corev1.Node) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -133,6 +135,9 @@ func (k *Kubelet) learnAttachability(node *corev1.Node) {
 			continue
 		}
 		v.attachability = notAttachable
+		if !k.cfg.Forgetful && k.needsAttach(v.spec.csi().Driver) {
+			v.attachability = attachable
+		}
 		for _, a := range node.Status.VolumesAttached {
 			if a.Name == n {
 				v.attachability = attachable

@@ -208,13 +208,13 @@ func TestStrayFileIsKept(t *testing.T) {
 }
 
 // Kubelet stops between NodeUnpublish and NodeUnstage: found again by default,
-// forgotten as kubelet v1.37.2 does with PodDirsOnly (kubernetes#121937).
+// forgotten as kubelet v1.37.2 does with Forgetful (kubernetes#121937).
 func TestStoppedBeforeUnstage(t *testing.T) {
-	for _, only := range []bool{false, true} {
-		t.Run(fmt.Sprintf("PodDirsOnly=%v", only), func(t *testing.T) {
+	for _, forgetful := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Forgetful=%v", forgetful), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
-				r.only = only
+				r.forgetful = forgetful
 				r.up()
 				r.volume("v1")
 				r.create(pod("p1", "v1", false))
@@ -224,7 +224,81 @@ func TestStoppedBeforeUnstage(t *testing.T) {
 				r.until("unstage tried", func() bool { return len(r.driver.made("NodeUnstageVolume")) == 1 })
 				r.stopKubelet()
 				r.startKubelet()
-				if !only {
+				if !forgetful {
+					r.clean()
+					return
+				}
+				r.until("detached under the mount", func() bool {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					return len(r.detachOf) == 1
+				})
+			})
+		})
+	}
+}
+
+// A node was off, and its volumes were detached by force. Its kubelet finds one on
+// disk, staged for no pod or published to one that is gone, which another pod on the
+// node uses again. When that pod goes the volume is in use until it is unstaged;
+// with Forgetful, as with kubelet v1.37.2, it is detached under its mount
+// (reconstruct.go:192-202).
+func TestFoundWhileDetached(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		opts      []volOption
+		staged    bool // no pod directory
+		forgetful bool
+	}{
+		{name: "published"},
+		{name: "staged", staged: true},
+		{name: "block", opts: []volOption{asBlock}},
+		{name: "Forgetful", forgetful: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.forgetful = c.forgetful
+				r.up()
+				r.volume("v1", c.opts...)
+				block := len(c.opts) > 0
+				if c.staged {
+					r.driver.failNext("NodePublishVolume", status.Error(codes.Internal, "no"))
+				}
+				r.create(pod("p1", "v1", block))
+				if c.staged {
+					r.until("publish tried", func() bool { return len(r.driver.made("NodePublishVolume")) == 1 })
+				} else {
+					r.running("p1")
+				}
+				r.stopKubelet()
+				if err := errors.Join(r.host.PowerOff(), r.client.DeleteNow(r.ctx, must(store.Get[corev1.Pod](r.client, "default", "p1")))); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := store.ModifyStatus(r.ctx, r.client, "", nodeName, func(n *corev1.Node) error {
+					n.Status.VolumesInUse = nil
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				r.until("detached by force", func() bool {
+					return len(must(store.Get[corev1.Node](r.client, "", nodeName)).Status.VolumesAttached) == 0
+				})
+				r.create(pod("p2", "v1", block))
+				if err := r.host.PowerOn(); err != nil {
+					t.Fatal(err)
+				}
+				r.startKubelet()
+				r.running("p2")
+				for range 6 { // with its back-off longer than the 10 s to the next write of the status
+					r.driver.failNext("NodeUnstageVolume", status.Error(codes.Internal, "busy"))
+				}
+				r.deletePod("p2")
+				if !c.forgetful {
+					r.until("unstage tried six times", func() bool { return len(r.driver.made("NodeUnstageVolume")) == 6 })
+					if n := must(store.Get[corev1.Node](r.client, "", nodeName)); len(n.Status.VolumesInUse) != 1 {
+						t.Errorf("in use while it is staged: %v", n.Status.VolumesInUse)
+					}
 					r.clean()
 					return
 				}

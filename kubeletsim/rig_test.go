@@ -42,23 +42,23 @@ const (
 
 // rig is a node with a kubelet, a driver, and someone who attaches.
 type rig struct {
-	t      *testing.T
-	ctx    context.Context
-	cancel context.CancelFunc
-	start  time.Time
-	led    *ledger.Ledger
-	plan   *fault.Plan
-	in     *fault.Interceptor
-	store  *store.Store
-	client *store.Client
-	net    transport.Network
-	watch  transport.Watcher
-	mem    *transport.Memory // net and watch, unless on the wall
-	host   host.Host
-	disks  disk.Store
-	driver *fakeDriver
-	timers kubeletsim.Timers
-	only   bool // PodDirsOnly
+	t         *testing.T
+	ctx       context.Context
+	cancel    context.CancelFunc
+	start     time.Time
+	led       *ledger.Ledger
+	plan      *fault.Plan
+	in        *fault.Interceptor
+	store     *store.Store
+	client    *store.Client
+	net       transport.Network
+	watch     transport.Watcher
+	mem       *transport.Memory // net and watch, unless on the wall
+	host      host.Host
+	disks     disk.Store
+	driver    *fakeDriver
+	timers    kubeletsim.Timers
+	forgetful bool
 	// leftovers are files that kubelet is known to leave.
 	leftovers []string
 
@@ -143,7 +143,7 @@ func (r *rig) startKubelet() {
 	h := host.Intercept(fenced, r.in, "kubelet@"+nodeName)
 	net := transport.NewFenced(r.net)
 	k, err := kubeletsim.New(kubeletsim.Config{NodeName: nodeName, Client: client, Host: h, Network: net, Watcher: r.watch,
-		In: r.in, Timers: r.timers, PodDirsOnly: r.only})
+		In: r.in, Timers: r.timers, Forgetful: r.forgetful})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func (n *Node) spawnKubelet() (*incarnation, error) {
 	k, err := kubeletsim.New(kubeletsim.Config{
 		NodeName: n.Name, Client: client, Host: host.Intercept(fh, l.in, name),
 		Network: fn, Watcher: n.watcher, In: l.in, RootDir: kubeletRoot, Timers: timers,
-		PodDirsOnly: l.opts.ForgetfulKubelets, Log: l.log,
+		Forgetful: l.opts.ForgetfulKubelets, Log: l.log,
 	})
 	if err != nil {
 		return nil, err

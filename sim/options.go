@@ -79,7 +79,9 @@ type Options struct {
 	TopologyGateOff bool
 	// ForgetfulKubelets reconstruct at their restart only what pod directories
 	// show, as kubelet v1.37.2 does (kubernetes#121937): a volume that was
-	// unpublished but not unstaged when it stopped is forgotten.
+	// unpublished but not unstaged when it stopped is forgotten. And one that the
+	// Node's status did not list then is detached later while it is still staged.
+	// See kubeletsim.Config.Forgetful.
 	ForgetfulKubelets bool
 	// DisableForceDetach is kube-controller-manager's
 	// --disable-force-detach-on-timeout: a volume that is mounted on a node that
