@@ -56,15 +56,17 @@ var Mutants = []Mutant{
 	{
 		Name: "task-id-lost", Text: "a caller that gives up takes the record of the running task with it (kubernetes-sigs/vsphere-csi-driver#4258)",
 		File: "driver/vsphere/operation.go",
-		Old: `	if err != nil && !errors.Is(err, errTaskGone) {
+		Old: `	if err != nil {
 		return nil, err
 	}
-	if derr`,
-		New: `	if err != nil && !errors.Is(err, errTaskGone) {
-		_ = b.records.Delete(context.WithoutCancel(ctx), rec.Key)
+	out := &outcome`,
+		New: `	if err != nil {
+		if !errors.Is(err, errTaskGone) {
+			_ = b.records.Delete(context.WithoutCancel(ctx), rec.Key)
+		}
 		return nil, err
 	}
-	if derr`,
+	out := &outcome`,
 		Systems: onVSphere, Flows: []string{"provision", "attach"},
 	},
 	{
