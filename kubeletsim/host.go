@@ -76,9 +76,11 @@ func (k *Kubelet) removeMountDir(p string) error {
 	return nil
 }
 
-// removeTree removes a directory with all in it, and refuses as soon as
-// something in it is a mount point (pkg/util/removeall, RemoveAllOneFilesystem).
-// With dirsOnly a file is refused too.
+// removeTree removes a directory with all in it but what is a mount point
+// (pkg/util/removeall/removeall.go, RemoveAllOneFilesystem). With dirsOnly a file
+// is refused too. What fails does not keep the rest, and counts only if the
+// directory can't be removed in the end; the error is the first one. So does
+// os.RemoveAll, which kubelet calls for block volumes.
 func (k *Kubelet) removeTree(p string, dirsOnly bool) error {
 	h := k.cfg.Host
 	fi, err := h.Lstat(p)
@@ -103,12 +105,19 @@ func (k *Kubelet) removeTree(p string, dirsOnly bool) error {
 	if err != nil && !missing(err) {
 		return err
 	}
+	var first error
 	for _, e := range entries {
-		if err := k.removeTree(path.Join(p, e.Name()), dirsOnly); err != nil {
-			return err
+		if err := k.removeTree(path.Join(p, e.Name()), dirsOnly); first == nil {
+			first = err
 		}
 	}
-	return k.remove(p)
+	if err := k.remove(p); err != nil {
+		if first == nil {
+			first = err
+		}
+		return first
+	}
+	return nil
 }
 
 // volumeData is a vol_data.json, with kubelet's keys (pkg/volume/csi/csi_mounter.go:45).
