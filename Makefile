@@ -4,7 +4,7 @@ PKGS      ?= ./...
 BIN       := bin
 BENCHTIME ?= 1s
 
-.PHONY: all build test race lint vet staticcheck cross cross-tests bench bench-vcenter soak soak-short mutants soak-vcenter mutants-incidents conformance fuzz cover clean
+.PHONY: all build test race lint vet staticcheck cross cross-tests bench bench-vcenter soak soak-short mutants soak-vcenter mutants-incidents conformance fuzz clean
 
 all: build
 

@@ -173,6 +173,6 @@ func markdown(rows []row, ask []judge) string {
 	for _, j := range ask {
 		fmt.Fprintf(&b, "- **%s**: %s\n", j.name, j.text)
 	}
-	b.WriteString("\n`go run ./mutants -focus NAME -judges sweep,soak` asks some of them about some mutants. Each scenario has a mutation of its own besides, see [scenarios.md](scenarios.md): `go test ./scenarios -run TestMutants`, those of public incidents alone with `make mutants-incidents`.\n")
+	b.WriteString("\nWhat csi-sanity runs is the driver alone, so that it can't tell a wrong control plane.\n\n`go run ./mutants -focus NAME -judges sweep,soak` asks some of them about some mutants. Each scenario has a mutation of its own besides, see [scenarios.md](scenarios.md): `go test ./scenarios -run TestMutants`, those of public incidents alone with `make mutants-incidents`.\n")
 	return b.String()
 }

@@ -27,7 +27,7 @@ type Lab struct {
 	MaxVolumes int    `yaml:"maxVolumesPerNode" default:"59" min:"1" max:"255" doc:"how many volumes each node says it takes; csilab run only"`
 
 	VCenters  []VCenter `yaml:"vcenters" max:"5" default:"one, vc-1" doc:"the vCenters; several need zones, by which the driver places volumes"`
-	Arrays    []Array   `yaml:"arrays" max:"8" default:"none" doc:"arrays, with a storage provider (CSP) before them; with arrays and no vcenters, there is no vCenter; csilab serve only"`
+	Arrays    []Array   `yaml:"arrays" max:"8" default:"none" doc:"arrays, with a storage provider (CSP) before them; with arrays and no vcenters, there is no vCenter"`
 	Pairs     []Pair    `yaml:"pairs" doc:"arrays that can copy to each other"`
 	CSPListen string    `yaml:"cspListen" form:"address" default:"a free port of 127.0.0.1" doc:"HOST:PORT of the storage provider; csilab serve only"`
 	Nodes     []Node    `yaml:"nodes" max:"64" default:"node-1 and node-2" doc:"the nodes: a VM each"`

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,18 +66,45 @@ func socketOf(flag, path string) error {
 	return nil
 }
 
+// proxyKeeps is how many calls a proxy keeps in memory.
+const proxyKeeps = 1000
+
+// same says whether two paths lead to one file.
+func same(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
 func runProxy(ctx context.Context, s Streams, f proxyFlags) error {
 	if err := errors.Join(socketOf("--listen", f.listen), socketOf("--driver", f.driver)); err != nil {
 		return &exitError{ExitUsage, err}
 	}
-	if f.listen == f.driver {
-		return exitf(ExitUsage, "--listen and --driver are both %q: a proxy needs a socket of its own", f.listen)
+	if same(f.listen, f.driver) {
+		return exitf(ExitUsage, "--listen %q and --driver %q are one file: a proxy needs a socket of its own", f.listen, f.driver)
+	}
+	if f.faults != "" && f.ledger != "" && same(f.ledger, f.faults) {
+		return exitf(ExitUsage, "--ledger %q and --faults %q are one file", f.ledger, f.faults)
 	}
 	if fi, err := os.Stat(filepath.Dir(f.listen)); err != nil || !fi.IsDir() {
 		return exitf(ExitUsage, "--listen %q: its directory is not there", f.listen)
 	}
+	if c, err := net.DialTimeout("unix", f.listen, time.Second); err == nil {
+		c.Close()
+		return exitf(ExitEnvironment, "--listen %q: a process that lives listens there", f.listen)
+	}
+	plan := &fault.Plan{Seed: 1}
+	if err := f.armFile(plan); err != nil {
+		return err
+	}
 	out := s.Out
-	if f.ledger != "" {
+	if f.ledger != "" { // emptied last: a start that is refused changes nothing
 		file, err := os.OpenFile(f.ledger, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 		if err != nil {
 			return exitf(codeOfFile(err), "--ledger %q: %w", f.ledger, err)
@@ -84,6 +113,7 @@ func runProxy(ctx context.Context, s Streams, f proxyFlags) error {
 		out = file
 	}
 	l := &ledger.Ledger{}
+	l.Limit(proxyKeeps, nil) // what it holds is read by nobody: the lines are the ledger
 	if !f.quiet {
 		lines := make(chan ledger.Entry, 256)
 		l.Subscribe(func(e ledger.Entry) { lines <- e })
@@ -99,10 +129,7 @@ func runProxy(ctx context.Context, s Streams, f proxyFlags) error {
 		}()
 		defer func() { close(lines); <-done }()
 	}
-	in := &fault.Interceptor{Ledger: l, Plan: &fault.Plan{Seed: 1}, Classify: hop.CodeOf, World: proxied{}}
-	if err := f.armFile(in.Plan); err != nil {
-		return err
-	}
+	in := &fault.Interceptor{Ledger: l, Plan: plan, Classify: hop.CodeOf, World: proxied{}}
 	p, err := hop.NewProxy(hop.ProxyConfig{Network: transport.Wall{}, Listen: f.listen, Driver: f.driver, Component: f.component, Node: f.node, In: in})
 	if err != nil {
 		return exitf(ExitEnvironment, "%w", err)
