@@ -13,7 +13,8 @@ import (
 
 // WriteFile is a program in a container that writes to one of its volumes.
 // name is a path in the container: below a volumeMounts[].mountPath, or equal
-// to a volumeDevices[].devicePath. With sync it returns once the data is on
+// to a volumeDevices[].devicePath; container "" is the first that has a volume
+// there. With sync it returns once the data is on
 // the disk; without, a power loss drops it. Errors: the container does not
 // run; name is on no volume; EROFS (as *fs.PathError) where volume or mount is
 // read-only; what the host says.
@@ -61,10 +62,13 @@ func (k *Kubelet) resolve(namespace, podName, container, name string) (hostPath 
 		return "", false, fmt.Errorf("pod %s/%s: container %q is not running: %w %s", namespace, podName, container, ErrNotHere, k.cfg.NodeName)
 	}
 	var c *corev1.Container
+	if container == "" {
+		c = ContainerAt(pod, name)
+	}
 	var have []string
 	for i := range pod.Spec.Containers {
 		have = append(have, pod.Spec.Containers[i].Name)
-		if pod.Spec.Containers[i].Name == container || container == "" && i == 0 {
+		if container != "" && pod.Spec.Containers[i].Name == container {
 			c = &pod.Spec.Containers[i]
 		}
 	}
@@ -106,6 +110,26 @@ func (k *Kubelet) resolve(namespace, podName, container, name string) (hostPath 
 	}
 	rel := strings.TrimPrefix(name, path.Clean(best.MountPath))
 	return path.Join(dir, best.SubPath, rel), ro || best.ReadOnly, nil
+}
+
+// ContainerAt is the first container of a pod that has a volume at a path in it,
+// or else the pod's first.
+func ContainerAt(pod *corev1.Pod, name string) *corev1.Container {
+	name = path.Clean(name)
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		for _, d := range c.VolumeDevices {
+			if path.Clean(d.DevicePath) == name {
+				return c
+			}
+		}
+		for _, m := range c.VolumeMounts {
+			if below(name, m.MountPath) {
+				return c
+			}
+		}
+	}
+	return &pod.Spec.Containers[0]
 }
 
 func below(name, dir string) bool {

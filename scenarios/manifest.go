@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csilab/csilab/kubeletsim"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/kube/admission"
 	"github.com/csilab/csilab/sim/kube/store"
@@ -277,24 +278,29 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 	return do("nothing is left behind", func(ctx context.Context) error { return l.Empty(ctx) })
 }
 
-// writable lists a file for each volume that a pod can write.
+// writable lists a file for each volume that a container of a pod can write.
 func writable(p *corev1.Pod) (files []string) {
-	c := p.Spec.Containers[0]
-	ro := map[string]bool{}
-	isClaim := map[string]bool{}
+	readOnly := map[string]bool{} // of the claims' volumes
 	for _, v := range p.Spec.Volumes {
 		if v.PersistentVolumeClaim != nil {
-			ro[v.Name], isClaim[v.Name] = v.PersistentVolumeClaim.ReadOnly, true
+			readOnly[v.Name] = v.PersistentVolumeClaim.ReadOnly
 		}
 	}
-	for _, m := range c.VolumeMounts {
-		if isClaim[m.Name] && !ro[m.Name] && !m.ReadOnly {
-			files = append(files, strings.TrimSuffix(m.MountPath, "/")+"/csilab-"+p.Name)
+	seen := map[string]bool{}
+	add := func(c corev1.Container, volume, file string) {
+		if ro, claim := readOnly[volume]; claim && !ro && !seen[volume] && kubeletsim.ContainerAt(p, file).Name == c.Name {
+			seen[volume] = true
+			files = append(files, file)
 		}
 	}
-	for _, d := range c.VolumeDevices {
-		if isClaim[d.Name] && !ro[d.Name] {
-			files = append(files, d.DevicePath)
+	for _, c := range p.Spec.Containers {
+		for _, m := range c.VolumeMounts {
+			if !m.ReadOnly {
+				add(c, m.Name, strings.TrimSuffix(m.MountPath, "/")+"/csilab-"+p.Name)
+			}
+		}
+		for _, d := range c.VolumeDevices {
+			add(c, d.Name, d.DevicePath)
 		}
 	}
 	return files

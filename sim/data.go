@@ -13,6 +13,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csilab/csilab/kubeletsim"
 	"github.com/csilab/csilab/sim/invariant"
 	"github.com/csilab/csilab/sim/kube/store"
 )
@@ -36,9 +37,9 @@ type place struct {
 	readOnly      bool
 }
 
-// locate resolves a path of a pod's first container to a volume.
+// locate resolves a path of a pod's container to a volume.
 func (l *Lab) locate(pod *corev1.Pod, p string) (place, error) {
-	c := pod.Spec.Containers[0]
+	c := kubeletsim.ContainerAt(pod, p)
 	claim := func(volume string) (string, bool) {
 		for _, v := range pod.Spec.Volumes {
 			if v.Name == volume && v.PersistentVolumeClaim != nil {
@@ -213,11 +214,13 @@ func (l *Lab) readBack(ctx context.Context) (out []invariant.Read) {
 			continue
 		}
 		var paths []string
-		for _, d := range p.Spec.Containers[0].VolumeDevices {
-			paths = append(paths, d.DevicePath)
-		}
-		for _, m := range p.Spec.Containers[0].VolumeMounts {
-			paths = append(paths, m.MountPath+"/")
+		for _, c := range p.Spec.Containers {
+			for _, d := range c.VolumeDevices {
+				paths = append(paths, d.DevicePath)
+			}
+			for _, m := range c.VolumeMounts {
+				paths = append(paths, m.MountPath+"/")
+			}
 		}
 		for _, base := range paths {
 			pl, err := l.locate(p, base)

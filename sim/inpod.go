@@ -26,7 +26,7 @@ func (l *Lab) hostPath(ctx context.Context, pod, p string) (*Node, string, error
 	}
 	var where string
 	err = n.inPod(ctx, func(k *kubeletsim.Kubelet) (err error) {
-		where, err = k.HostPath(o.Namespace, o.Name, o.Spec.Containers[0].Name, p)
+		where, err = k.HostPath(o.Namespace, o.Name, "", p)
 		return err
 	})
 	return n, where, err
@@ -75,11 +75,12 @@ func (l *Lab) Space(ctx context.Context, pod, mountPath string) (kubeletsim.Usag
 	if err != nil {
 		return kubeletsim.Usage{}, err
 	}
-	i := slices.IndexFunc(p.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == mountPath })
+	mounts := kubeletsim.ContainerAt(p, mountPath).VolumeMounts
+	i := slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return m.MountPath == mountPath })
 	if i < 0 {
 		return kubeletsim.Usage{}, fmt.Errorf("pod %s mounts nothing at %s", pod, mountPath)
 	}
-	return k.VolumeStats(ctx, p.Namespace, p.Name, p.Spec.Containers[0].VolumeMounts[i].Name)
+	return k.VolumeStats(ctx, p.Namespace, p.Name, mounts[i].Name)
 }
 
 // Registered says whether a node's CSINode object has the driver.

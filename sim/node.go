@@ -308,7 +308,7 @@ func (n *Node) inPod(ctx context.Context, do func(*kubeletsim.Kubelet) error) er
 func (n *Node) writePod(ctx context.Context, p *corev1.Pod, path string, data []byte, sync bool) error {
 	return n.lab.program(ctx, func() error {
 		return n.inPod(ctx, func(k *kubeletsim.Kubelet) error {
-			return k.WriteFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, data, sync)
+			return k.WriteFile(ctx, p.Namespace, p.Name, "", path, 0, data, sync)
 		})
 	})
 }
@@ -317,7 +317,7 @@ func (n *Node) readPod(ctx context.Context, p *corev1.Pod, path string, size int
 	var read []byte
 	err := n.lab.program(ctx, func() error {
 		return n.inPod(ctx, func(k *kubeletsim.Kubelet) error {
-			b, err := k.ReadFile(ctx, p.Namespace, p.Name, p.Spec.Containers[0].Name, path, 0, size)
+			b, err := k.ReadFile(ctx, p.Namespace, p.Name, "", path, 0, size)
 			read = b
 			return err
 		})
