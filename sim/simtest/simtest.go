@@ -11,6 +11,7 @@ package simtest
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"os"
 	"testing"
@@ -87,6 +88,9 @@ func New(t testing.TB, opts ...Option) *sim.Lab {
 	t.Cleanup(func() {
 		if t.Failed() {
 			if f, err := l.WriteLedger(t.ArtifactDir(), "lab"); err == nil {
+				if a := flag.Lookup("test.artifacts"); a == nil || a.Value.String() != "true" {
+					f = "with `go test -artifacts`"
+				}
 				t.Logf("seed %d, %s hosts, %s timers; ledger: %s", o.Seed, o.Host, o.Timers, f)
 			}
 		}
