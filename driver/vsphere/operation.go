@@ -233,8 +233,8 @@ func firstResult(v types.AnyType) cnstypes.BaseCnsVolumeOperationResult {
 }
 
 // settle waits for what an earlier attempt on the subject left running, and
-// returns how it ended: nil when nothing ran, or it isn't known any more. patient says to allow for a
-// request that is still on its way to the vCenter.
+// returns how it ended: nil when nothing ran, or it isn't known any more. patient
+// says to allow for a request that is still on its way to the vCenter.
 func (b *Backend) settle(ctx context.Context, subject string, patient bool) (*outcome, error) {
 	rec, err := b.records.Get(ctx, subject)
 	switch {

@@ -35,7 +35,7 @@ func Read(file string, data []byte) (out []Manifest, err error) {
 		out = append(out, manifests...)
 		problems = append(problems, wrong...)
 	}
-	return out, problems.err()
+	return out, byPlace(problems)
 }
 
 // Decode is Read for who wants all objects of a file or none.

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -10,37 +9,19 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/csilab/csilab/sim/yamlfile"
 )
 
-// Problem is one thing that is wrong in a file of manifests.
-type Problem struct {
-	File         string
-	Line, Column int    // from 1
-	Object       string // its kind and name, as far as they could be read
-	Text         string // the path of the field, and what is wrong
-}
-
-func (p Problem) Error() string {
-	where := fmt.Sprintf("%s:%d:%d: ", p.File, p.Line, p.Column)
-	if p.Object != "" {
-		where += p.Object + ": "
-	}
-	return where + p.Text
-}
+// Problem is one thing that is wrong in a file of manifests. Its Path is the kind
+// and name of the object, as far as they could be read; Text begins with the field.
+type Problem = yamlfile.Problem
 
 // Problems are all that is wrong, by place.
-type Problems []Problem
+type Problems = yamlfile.Problems
 
-func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
-		lines[i] = p.Error()
-	}
-	return strings.Join(lines, "\n")
-}
-
-// err is the problems of one file, or nil.
-func (ps Problems) err() error {
+// byPlace is the problems of one file as an error, or nil.
+func byPlace(ps Problems) error {
 	if len(ps) == 0 {
 		return nil
 	}
@@ -85,7 +66,7 @@ func (p place) problem(field, text string) Problem {
 	if n := find(p.root, field); n != nil {
 		line, column = n.Line, n.Column
 	}
-	return Problem{p.file, max(1, line), max(1, column), p.object, text}
+	return Problem{File: p.file, Line: max(1, line), Column: max(1, column), Path: p.object, Text: text}
 }
 
 // inLine is how the parser says where it is.
