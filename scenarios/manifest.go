@@ -253,7 +253,7 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 		return err
 	}
 	for _, s := range snaps {
-		if err := do("delete VolumeSnapshot "+store.Key(s), func(ctx context.Context) error { return l.DeleteSnapshot(ctx, store.Key(s)) }); err != nil {
+		if err := d.dropSnapshot(ctx, l, s, do); err != nil {
 			return err
 		}
 	}
@@ -271,7 +271,7 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 		}
 	}
 	for _, c := range claims {
-		if err := do("delete PersistentVolumeClaim "+store.Key(c), func(ctx context.Context) error { return l.DeletePVC(ctx, store.Key(c)) }); err != nil {
+		if err := d.dropClaim(ctx, l, store.Key(c), do); err != nil {
 			return err
 		}
 	}
@@ -307,7 +307,7 @@ func writable(p *corev1.Pod) (files []string) {
 }
 
 // grow doubles a claim whose class allows it.
-func (d drive) grow(ctx context.Context, l *sim.Lab, c *corev1.PersistentVolumeClaim, do func(string, func(context.Context) error) error) error {
+func (d drive) grow(ctx context.Context, l *sim.Lab, c *corev1.PersistentVolumeClaim, do doing) error {
 	now, err := l.PVC(store.Key(c))
 	if err != nil {
 		return err
@@ -341,7 +341,7 @@ func (d drive) grow(ctx context.Context, l *sim.Lab, c *corev1.PersistentVolumeC
 
 // move starts each pod that may run elsewhere on another node. Pods that
 // share claims move together.
-func (d drive) move(ctx context.Context, l *sim.Lab, pods []*corev1.Pod, do func(string, func(context.Context) error) error) error {
+func (d drive) move(ctx context.Context, l *sim.Lab, pods []*corev1.Pod, do doing) error {
 	type there struct {
 		pod  *corev1.Pod
 		from string
