@@ -152,6 +152,7 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 		l.Note("%s", what)
 		return nil
 	}
+	d.objs = named(l, d.objs)
 	claims, pods, snaps := d.claims(), d.pods(), of[*snapshotv1.VolumeSnapshot](d.objs)
 	// A claim that no pod uses gets one, or its volume would never be used.
 	for _, c := range claims {
@@ -276,6 +277,17 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 		}
 	}
 	return do("nothing is left behind", func(ctx context.Context) error { return l.Empty(ctx) })
+}
+
+// named are copies of the objects that have the names that the lab's API gives to
+// those with a generateName: all later steps name them.
+func named(l *sim.Lab, objs []store.Object) (out []store.Object) {
+	for _, o := range objs {
+		o = o.DeepCopyObject().(store.Object)
+		l.Client().SetName(o)
+		out = append(out, o)
+	}
+	return out
 }
 
 // writable lists a file for each volume that a container of a pod can write.

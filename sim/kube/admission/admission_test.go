@@ -211,6 +211,10 @@ func TestValidation(t *testing.T) {
 			`PersistentVolumeClaim "c" is invalid: [spec.accessModes: Unsupported value: "RWO": supported values: "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod", spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes, spec.volumeMode: Unsupported value: "Disk": supported values: "Block", "Filesystem"]`},
 		{"bad name", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: A_b}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}",
 			`metadata.name: Invalid value: "A_b": a lowercase RFC 1123 subdomain must consist of`},
+		{"no name", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}",
+			`PersistentVolumeClaim "" is invalid: metadata.name: Required value: name or generateName is required`},
+		{"bad prefix", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {generateName: A_}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}",
+			`metadata.generateName: Invalid value: "A_": a lowercase RFC 1123 subdomain must consist of`},
 		{"no provisioner", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: s}\nvolumeBindingMode: Later\nreclaimPolicy: Recycle",
 			`[provisioner: Required value, reclaimPolicy: Unsupported value: "Recycle": supported values: "Delete", "Retain", volumeBindingMode: Unsupported value: "Later": supported values: "Immediate", "WaitForFirstConsumer"]`},
 		{"volume", "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: v}\nspec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, csi: {driver: d}}",
@@ -281,6 +285,27 @@ items:
 		if !strings.HasPrefix(got[i], want[i]) {
 			t.Errorf("got  %s\nwant %s", got[i], want[i])
 		}
+	}
+}
+
+// An API server makes the name before it validates; kubectl apply refuses, as it
+// could not find the object again.
+func TestGenerateName(t *testing.T) {
+	c := store.New(1, nil).Client("user")
+	const text = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {generateName: data-}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}"
+	o := decode(t, text)[0]
+	if err := admission.Create(ctx, c, o); err != nil {
+		t.Fatal(err)
+	}
+	if n := o.GetName(); len(n) != len("data-")+5 || !strings.HasPrefix(n, "data-") {
+		t.Errorf("name %q", n)
+	}
+	o = decode(t, strings.Replace(text, "storage: 1", "storage: 0", 1))[0]
+	if err := admission.Create(ctx, c, o); !apierrors.IsInvalid(err) || o.GetName() != "" {
+		t.Errorf("refused: %v, name %q", err, o.GetName())
+	}
+	if _, err := admission.Apply(ctx, c, decode(t, text)[0]); err == nil || err.Error() != "from data-: cannot use generate name with apply" {
+		t.Errorf("apply: %v", err)
 	}
 }
 

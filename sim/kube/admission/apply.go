@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -13,11 +14,21 @@ import (
 	"github.com/csilab/csilab/sim/kube/store"
 )
 
-// Create defaults, validates and stores a new object, and writes the stored
-// version back into o. Errors are StatusErrors: Invalid, Forbidden,
-// AlreadyExists, NotFound (the namespace).
+// Create names, defaults, validates and stores a new object, and writes the stored
+// version back into o; an error leaves o without a name that was generated. Errors
+// are StatusErrors: Invalid, Forbidden, AlreadyExists, NotFound (the namespace).
 func Create(ctx context.Context, c *store.Client, o store.Object) error {
+	given := o.GetName()
+	err := create(ctx, c, o)
+	if err != nil {
+		o.SetName(given)
+	}
+	return err
+}
+
+func create(ctx context.Context, c *store.Client, o store.Object) error {
 	Default(c, o)
+	c.SetName(o)
 	if err := Validate(c, o, nil); err != nil {
 		return err
 	}
@@ -53,8 +64,12 @@ const (
 )
 
 // Apply creates an object or brings the stored one in line with it, as
-// `kubectl apply` does: what the manifest leaves out stays as it is.
+// `kubectl apply` does: what the manifest leaves out stays as it is. An object
+// without a name is refused, as there is none to find it by.
 func Apply(ctx context.Context, c *store.Client, o store.Object) (Result, error) {
+	if o.GetName() == "" && o.GetGenerateName() != "" {
+		return "", fmt.Errorf("from %s: cannot use generate name with apply", o.GetGenerateName())
+	}
 	if store.Namespaced(o) && o.GetNamespace() == "" {
 		o.SetNamespace("default")
 	}

@@ -180,7 +180,7 @@ func name(kind string, m map[string]any) string {
 	if n == "" {
 		n, _ = md["generateName"].(string)
 	}
-	if ns, _ := md["namespace"].(string); ns != "" {
+	if ns, _ := md["namespace"].(string); ns != "" && n != "" {
 		n = ns + "/" + n
 	}
 	if kind == "" || n == "" {

@@ -255,29 +255,40 @@ func List[T any, P ptr[T]](c *Client, ns string) []P {
 	return out
 }
 
-// Create stores a copy of o and writes the stored metadata back into o.
-// Errors: AlreadyExists, Invalid (no name, a namespace missing or out of place).
+// Create stores a copy of o and writes the stored metadata back into o, also the
+// name that SetName makes; an error leaves o without that name.
+// Errors: AlreadyExists, Invalid (no name), BadRequest (a namespace out of place).
 func (c *Client) Create(ctx context.Context, o Object) error {
+	given := o.GetName()
+	err := c.create(ctx, o)
+	if err != nil {
+		o.SetName(given)
+	}
+	return err
+}
+
+func (c *Client) create(ctx context.Context, o Object) error {
 	k := infoFor(o)
+	if k.namespaced && o.GetNamespace() == "" {
+		o.SetNamespace("default")
+	}
+	c.SetName(o)
 	return c.do(ctx, "create", k, o, func() error {
 		s := c.s
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.expire()
-		if k.namespaced && o.GetNamespace() == "" {
-			o.SetNamespace("default")
-		}
 		if !k.namespaced && o.GetNamespace() != "" {
 			return apierrors.NewBadRequest(fmt.Sprintf("metadata.namespace: %s %q is cluster-scoped, the namespace must be empty, not %q", k.kind, o.GetName(), o.GetNamespace()))
 		}
 		if o.GetName() == "" {
-			if o.GetGenerateName() == "" {
-				return apierrors.NewBadRequest(k.kind + ": metadata.name: required value: name or generateName is required")
-			}
-			o.SetName(o.GetGenerateName() + s.uid(k.kind, o.GetNamespace()+"/"+o.GetGenerateName())[:5])
+			return apierrors.NewInvalid(k.gvk.GroupKind(), "", field.ErrorList{field.Required(field.NewPath("metadata", "name"), "name or generateName is required")})
 		}
 		ky := Key(o)
 		if _, ok := s.objects[k.kind][ky]; ok {
+			if o.GetGenerateName() != "" { // apiserver pkg/registry/rest/create.go CheckGeneratedNameError
+				return apierrors.NewGenerateNameConflict(k.resource, o.GetName(), 1)
+			}
 			return apierrors.NewAlreadyExists(k.resource, o.GetName())
 		}
 		o.SetUID(types.UID(s.uid(k.kind, ky)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/kube/store"
+	"github.com/csilab/csilab/sim/ledger"
 )
 
 var ctx = context.Background()
@@ -251,6 +253,61 @@ func TestUIDs(t *testing.T) {
 	must(t, c.Create(ctx, b))
 	if a.UID == b.UID {
 		t.Error("the second object of a name has the uid of the first")
+	}
+}
+
+// A name is the prefix, cut to 58 characters, and five of the API's alphabet. It
+// depends on seed, prefix and occurrence only, and one that is given wins.
+func TestGeneratedNames(t *testing.T) {
+	named := func(c *store.Client, prefix, name string) string {
+		t.Helper()
+		p := claim(name)
+		p.GenerateName = prefix
+		must(t, c.Create(ctx, p))
+		if p.GenerateName != prefix {
+			t.Errorf("generateName %q became %q", prefix, p.GenerateName)
+		}
+		return p.Name
+	}
+	long := strings.Repeat("x", 60)
+	x, y, z := store.New(1, nil).Client("t"), store.New(1, nil).Client("t"), store.New(2, nil).Client("t")
+	named(y, "other-", "")
+	for _, prefix := range []string{"g-", "g-", long} {
+		name := named(x, prefix, "")
+		if want := regexp.MustCompile("^" + prefix[:min(58, len(prefix))] + "[bcdfghjklmnpqrstvwxz2456789]{5}$"); !want.MatchString(name) {
+			t.Errorf("name %q from %q", name, prefix)
+		}
+		if again := named(y, prefix, ""); again != name {
+			t.Errorf("same seed, names %s and %s", name, again)
+		}
+		if other := named(z, prefix, ""); other == name {
+			t.Errorf("another seed, the same name %s", name)
+		}
+	}
+	if got := named(x, "g-", "given"); got != "given" {
+		t.Errorf("given became %q", got)
+	}
+	p := claim("")
+	if err := x.Create(ctx, p); !apierrors.IsInvalid(err) || err.Error() != `PersistentVolumeClaim "" is invalid: metadata.name: Required value: name or generateName is required` {
+		t.Errorf("no name: %v", err)
+	}
+	p = claim("given")
+	p.GenerateName = "g-"
+	if err := x.Create(ctx, p); !apierrors.IsAlreadyExists(err) || !strings.HasSuffix(err.Error(), "the server was not able to generate a unique name for the object") {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	// A create that failed leaves no name behind: the next try draws another.
+	p = claim("")
+	p.GenerateName = "g-"
+	lost := &fault.Interceptor{Ledger: &ledger.Ledger{}, Plan: &fault.Plan{}}
+	lost.Plan.Arm(fault.Rule{Name: "lost", Hop: ledger.Kube, Phase: fault.After, Nth: 1, Do: fault.Error(errors.New("lost"))})
+	c := store.New(1, lost).Client("t")
+	if err := c.Create(ctx, p); err == nil || p.Name != "" {
+		t.Errorf("a lost reply: %v, name %q", err, p.Name)
+	}
+	must(t, c.Create(ctx, p))
+	if n := len(store.List[corev1.PersistentVolumeClaim](c, "")); n != 2 {
+		t.Errorf("%d claims after a reply that was lost and a retry, expected 2", n)
 	}
 }
 
