@@ -86,7 +86,8 @@ type Config struct {
 	// SweepBubbles run the cells of sweeps on memory hosts in virtual time; nil
 	// runs them on the wall.
 	SweepBubbles sweep.Bubbles
-	// SweepEvery limits sweeps to every nth cell; 0 means all.
+	// SweepEvery limits sweeps to every nth cell, which ones by the seed; 0 means
+	// all.
 	SweepEvery int
 	// Bubbles runs each scenario that is no sweep in virtual time; nil: on the wall.
 	Bubbles *bubble.Runner
@@ -160,6 +161,9 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 				res.Replay += " --lab " + cfg.Lab
 			} else if n := cfg.Options.Nodes; n > 2 {
 				res.Replay += fmt.Sprintf(" --nodes %d", n)
+			}
+			if s.Sweep != nil && cfg.SweepEvery > 1 {
+				res.Replay += fmt.Sprintf(" --every %d", cfg.SweepEvery)
 			}
 			if cfg.Faults != "" {
 				res.Replay += " --faults " + cfg.Faults

@@ -37,6 +37,7 @@ type runFlags struct {
 	timers  string
 	time    string
 	nodes   int
+	every   int
 	seed    uint64
 	focus   string
 	label   string
@@ -83,6 +84,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl.StringVar(&f.time, "time", "auto", "wall; bubble: virtual time, in which hours pass in moments (memory hosts, real timers); auto: scenarios of public bugs and sweeps in bubbles, the others on the wall, and all there with --host, --timers, --lab, --faults or -f")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of nodes (2 to 64)")
+	fl.IntVar(&f.every, "every", 0, fmt.Sprintf("take every nth cell of scenarios that sweep, which ones by the seed; 0: all of them on the first backend, every %d. on further ones", sampled))
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all ids and draws")
 	fl.StringVar(&f.focus, "focus", "", "run only scenarios whose name matches this regular expression")
 	fl.StringVar(&f.label, "label", "", "run only scenarios that match this label expression, e.g. 'attach && !fault'")
@@ -171,6 +173,9 @@ func (f runFlags) options(s Streams, on sim.Options, lab *labfile.Lab) (sim.Opti
 	}
 	if f.timeout < 0 {
 		return sim.Options{}, exitf(ExitUsage, "--timeout %v: must not be negative; 0 is the default", f.timeout)
+	}
+	if f.every < 0 {
+		return sim.Options{}, exitf(ExitUsage, "--every %d: must not be negative; 0 is the default", f.every)
 	}
 	if f.nodes < 2 || f.nodes > 64 {
 		return sim.Options{}, exitf(ExitUsage, "--nodes %d: allowed are 2 to 64", f.nodes)
@@ -355,9 +360,9 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		err = runFiles(ctx, f, files, cfg)
 	} else {
 		var cfgs []scenarios.Config
-		for _, o := range all {
+		for i, o := range all {
 			c := cfg
-			c.Options = o
+			c.Options, c.SweepEvery = o, f.cells(i)
 			if f.mixes() {
 				v := c
 				if v.Options, err = f.virtual(s, o); err != nil {
@@ -410,6 +415,19 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		return &exitError{worst, errors.New("")}
 	}
 	return nil
+}
+
+// sampled is the n of the every nth cell that is taken on further backends: a
+// first run is for a look at everything, in a minute.
+const sampled = 4
+
+// cells is the n of the every nth cell that is taken on the backend of this
+// index.
+func (f runFlags) cells(backend int) int {
+	if f.every == 0 && backend > 0 {
+		return sampled
+	}
+	return f.every
 }
 
 // parallel is how many scenarios run side by side. They wait most of the time.
