@@ -77,10 +77,9 @@ func (w *wounds) lasts(in *Interceptor, name string, heal func()) {
 	w.open[n] = heal
 	if w.last > 0 {
 		go func() {
-			if in.wait(context.Background(), w.last) != nil {
+			if in.wait(context.Background(), w.last, Call{Op: "heal", Component: name, Request: fmt.Sprint(n)}) != nil {
 				return // the lab is closed
 			}
-			in.Await(context.Background(), Call{Op: "heal", Component: name, Request: fmt.Sprint(n)})
 			w.heal(n)
 		}()
 	}

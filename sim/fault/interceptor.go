@@ -273,9 +273,10 @@ func outcome(err error) ledger.Outcome {
 	return ledger.Failed
 }
 
-// wait sleeps for d, until ctx ends or the lab is closed. Where d and ctx's deadline
-// are one moment, ctx has ended.
-func (in *Interceptor) wait(ctx context.Context, d time.Duration) error {
+// wait sleeps for d, until ctx ends or the lab is closed, and then for c's turn. Where
+// d ends at the moment at which ctx does, ctx has ended: also one that ends because
+// somebody else, such as the caller of this call, has waited for as long.
+func (in *Interceptor) wait(ctx context.Context, d time.Duration, c Call) error {
 	if d <= 0 {
 		return nil
 	}
@@ -283,14 +284,13 @@ func (in *Interceptor) wait(ctx context.Context, d time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-t.C:
-		if end, ok := ctx.Deadline(); !ok || time.Now().Before(end) {
-			return nil
+		if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+			<-ctx.Done()
 		}
-		<-ctx.Done()
-		return context.Cause(ctx)
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	case <-in.closed():
 		return ErrDrop
 	}
+	in.Await(ctx, c)
+	return context.Cause(ctx)
 }

@@ -45,13 +45,13 @@ func (a duplicateAction) Deliver(ctx context.Context, in *Interceptor, c Call, o
 	discarded := context.WithValue(ctx, discardKey{}, true)
 	if a.first {
 		err := op(ctx)
-		if in.wait(ctx, a.pause) == nil {
+		if in.wait(ctx, a.pause, c) == nil {
 			_ = again(discarded)
 		}
 		return err
 	}
 	_ = again(discarded)
-	if err := in.wait(ctx, a.pause); err != nil {
+	if err := in.wait(ctx, a.pause, c); err != nil {
 		return err
 	}
 	return op(ctx)

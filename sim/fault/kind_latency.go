@@ -19,7 +19,7 @@ func (a latencyAction) Act(ctx context.Context, in *Interceptor, c Call) error {
 	if a.jitter > 0 {
 		d += time.Duration(c.Draw("jitter") * float64(a.jitter))
 	}
-	return in.wait(ctx, d)
+	return in.wait(ctx, d, c)
 }
 
 func (a latencyAction) String() string {

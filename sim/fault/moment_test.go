@@ -3,6 +3,7 @@ package fault_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,36 @@ func TestDelayThatEndsWithTheDeadline(t *testing.T) {
 					t.Fatalf("phase %s: %v", ph, err)
 				}
 			})
+		}
+	}
+}
+
+// A call whose caller gives up at the very moment at which a rule lets it go has
+// ended, as its caller sees it: a server hears of it by a broken connection, not by a
+// deadline.
+func TestDelayThatEndsWithTheCaller(t *testing.T) {
+	for _, ph := range []fault.Phase{fault.Before, fault.After} {
+		for range 200 {
+			synctest.Test(t, func(t *testing.T) {
+				life, end := context.WithCancel(context.Background())
+				turns := fault.NewTurns(1, synctest.Wait)
+				var given sync.WaitGroup
+				given.Go(func() { turns.Run(life) })
+				in := &fault.Interceptor{Ledger: &ledger.Ledger{}, Plan: &fault.Plan{}, Turn: turns.Take}
+				in.Plan.Arm(fault.Rule{Hop: ledger.CSP, Op: "GET /volumes", Phase: ph, Do: fault.Latency(time.Minute, 0)})
+				ctx, cancel := context.WithCancel(context.Background())
+				caller := time.AfterFunc(time.Minute, cancel)
+				defer caller.Stop()
+				err := in.Do(ctx, fault.Call{Hop: ledger.CSP, Op: "GET /volumes"}, func(context.Context) error { return nil })
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("phase %s: %v", ph, err)
+				}
+				end()
+				given.Wait()
+			})
+			if t.Failed() {
+				return
+			}
 		}
 	}
 }
