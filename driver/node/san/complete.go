@@ -134,22 +134,26 @@ func (s *SAN) complete(ctx context.Context, note string, c chap) (done bool, err
 			return false, err
 		}
 	}
-	if err := s.login(ctx, e, c); err != nil {
-		return false, err
-	}
-	give, err := s.turn.take(ctx)
-	if err != nil {
-		return false, err
-	}
-	err = s.scanNoted(ctx, map[string]export{note: e})
-	give()
-	if err != nil {
+	if err := s.fill(ctx, note, e, c); err != nil {
 		return false, err
 	}
 	if t := s.missing(e); len(t) > 0 {
 		return false, fmt.Errorf("no path by %s", strings.Join(t, ", "))
 	}
 	return true, nil
+}
+
+// fill logs in to the portals that are missing, and scans, in one turn.
+func (s *SAN) fill(ctx context.Context, note string, e export, c chap) error {
+	give, err := s.turn.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
+	if err := s.login(ctx, e, c); err != nil {
+		return err
+	}
+	return s.scanNoted(ctx, map[string]export{note: e})
 }
 
 // missing are the targets by which a volume that is on the node has no path.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"path"
 	"slices"
@@ -31,7 +32,7 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 		}
 		return s.find(ctx, e)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Wait, fmt.Errorf("waited %s", s.cfg.Wait))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Wait+e.shift(), fmt.Errorf("waited %s", s.cfg.Wait))
 	defer cancel()
 	var c chap
 	if e.protocol == iSCSI {
@@ -39,17 +40,11 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 			return "", err
 		}
 	}
-	if err := s.note(ctx, v, e); err != nil {
-		return "", err
-	}
-	if err := s.clean(ctx, e, true); err != nil {
-		return "", err
-	}
-	before, err := s.look(e.serial, e.luns(), false)
+	before, err := s.begin(ctx, v, e, c)
 	if err != nil {
 		return "", err
 	}
-	dev, err := s.await(ctx, e, c)
+	dev, err := s.await(ctx, e)
 	if err != nil {
 		s.tidy(context.WithoutCancel(ctx), e, before)
 	} else if e.protocol == iSCSI && len(s.missing(e)) > 0 {
@@ -58,30 +53,51 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 	return dev, err
 }
 
-// note holds the volume, while nobody decides whose paths may go.
-func (s *SAN) note(ctx context.Context, v node.Volume, e export) error {
+// begin notes the volume, takes off the node what stands in its place, and logs in,
+// all in one turn: who gave it back in between would ask for the next together with
+// whom he gave it to, and chance would say who is first. before is what was on the
+// node then.
+func (s *SAN) begin(ctx context.Context, v node.Volume, e export, c chap) (before bus, err error) {
 	give, err := s.turn.take(ctx)
 	if err != nil {
-		return s.late(ctx, err)
+		return before, s.late(ctx, err)
 	}
 	defer give()
-	return s.hold(v, e)
+	// With the turn: nobody decides meanwhile whose paths may go.
+	if err := s.hold(v, e); err != nil {
+		return before, err
+	}
+	if err := s.clean(ctx, e, true); err != nil {
+		return before, err
+	}
+	if before, err = s.look(e.serial, e.luns(), false); err != nil || e.protocol != iSCSI {
+		return before, err
+	}
+	if err := s.login(ctx, e, c); err != nil {
+		s.strip(e, before)
+		return before, s.late(ctx, err)
+	}
+	return before, nil
 }
 
-// await logs in, scans, and waits for the map.
-func (s *SAN) await(ctx context.Context, e export, c chap) (string, error) {
-	if e.protocol == iSCSI {
-		if err := s.login(ctx, e, c); err != nil {
-			return "", s.late(ctx, err)
-		}
-	}
+// shift is a part of a millisecond that the volume's serial number decides. Calls
+// about several volumes often begin at one moment; with it they look again, and
+// give up, one after the other.
+func (e export) shift() time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(e.serial))
+	return time.Duration(h.Sum32() % uint32(time.Millisecond))
+}
+
+// await scans, and waits for the map.
+func (s *SAN) await(ctx context.Context, e export) (string, error) {
 	var last time.Duration
 	for again := 20 * time.Millisecond; ; again = min(2*again, 2*time.Second) {
 		// A LUN shows up in a scan only, and only where no stale device stands in its
 		// place.
 		if last == 0 || last >= time.Second {
 			if last > 0 {
-				if err := s.clean(ctx, e, false); err != nil {
+				if err := s.again(ctx, e); err != nil {
 					return "", err
 				}
 			}
@@ -94,11 +110,21 @@ func (s *SAN) await(ctx context.Context, e export, c chap) (string, error) {
 		if err == nil || !errors.Is(err, node.ErrNoDevice) {
 			return dev, err
 		}
-		if pause(ctx, again) != nil {
+		if pause(ctx, again+e.shift()) != nil {
 			return "", s.late(ctx, s.broken(e, err))
 		}
 		last += again
 	}
+}
+
+// again is clean before a further scan.
+func (s *SAN) again(ctx context.Context, e export) error {
+	give, err := s.turn.take(ctx)
+	if err != nil {
+		return s.late(ctx, err)
+	}
+	defer give()
+	return s.clean(ctx, e, false)
 }
 
 // late adds to an error why waiting has ended, when that is so. The device may
@@ -169,13 +195,8 @@ func (s *SAN) strip(e export, before bus) {
 // too, with its paths, so that the scan makes them anew. One that is in use
 // stays; paths that come are added to it. Paths that have no map, such as a
 // release that was cut short leaves, go too: multipathd looks at a path when it
-// comes.
+// comes. It needs the turn.
 func (s *SAN) clean(ctx context.Context, e export, flush bool) error {
-	give, err := s.turn.take(ctx)
-	if err != nil {
-		return s.late(ctx, err)
-	}
-	defer give()
 	b, err := s.look(e.serial, e.luns(), true)
 	if err != nil {
 		return err

@@ -63,13 +63,8 @@ func join(ip, port string) string {
 
 // login makes a session at each portal of the volume's targets. One is enough:
 // a volume with fewer paths is better than none. Without any, the error says why
-// each failed; it is node.ErrLogin when credentials were refused.
+// each failed; it is node.ErrLogin when credentials were refused. It needs the turn.
 func (s *SAN) login(ctx context.Context, e export, c chap) error {
-	give, err := s.turn.take(ctx)
-	if err != nil {
-		return err
-	}
-	defer give()
 	have, err := s.sessions()
 	if err != nil {
 		return err
