@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csilab/csilab/sim/kube/store"
 )
 
 // WriteFile is a program in a container that writes to one of its volumes.
@@ -147,7 +149,7 @@ func (k *Kubelet) volumeDir(uid string, pod *corev1.Pod, volume string) (p strin
 		if v.EmptyDir != nil {
 			return k.dirs.emptyDir(uid, v.Name), false, nil
 		}
-		if claimName(pod, v) == "" {
+		if store.ClaimName(pod, &v) == "" {
 			return "", false, nil
 		}
 		k.mu.Lock()

@@ -77,7 +77,7 @@ func (k *Kubelet) podChanged(ctx context.Context, pod *corev1.Pod, deleted bool)
 func (k *Kubelet) addWorker(pod *corev1.Pod) *podWorker {
 	w := &podWorker{uid: string(pod.UID), pod: pod, kick: make(chan struct{}, 1)}
 	for _, v := range pod.Spec.Volumes {
-		if c := claimName(pod, v); c != "" {
+		if c := store.ClaimName(pod, &v); c != "" {
 			key := pod.Namespace + "/" + c
 			w.claims = append(w.claims, key)
 			k.claims.add(key, w.uid)
@@ -469,17 +469,6 @@ func (k *Kubelet) removePodDir(uid string) error {
 	return k.removeTree(k.dirs.pod(uid), false)
 }
 
-// claimName is the claim behind a pod's volume, "" for other kinds.
-func claimName(pod *corev1.Pod, v corev1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		return pod.Name + "-" + v.Name
-	}
-	return ""
-}
-
 // uses gives the volume names that containers mount, and those that they have
 // as devices.
 func uses(pod *corev1.Pod) (mounts, devices map[string]bool) {
@@ -502,7 +491,7 @@ func claimVolumes(pod *corev1.Pod) []string {
 	mounts, devices := uses(pod)
 	var out []string
 	for _, v := range pod.Spec.Volumes {
-		if claimName(pod, v) != "" && (mounts[v.Name] || devices[v.Name]) {
+		if store.ClaimName(pod, &v) != "" && (mounts[v.Name] || devices[v.Name]) {
 			out = append(out, v.Name)
 		}
 	}
@@ -515,7 +504,7 @@ func (k *Kubelet) populate(pod *corev1.Pod) error {
 	mounts, devices := uses(pod)
 	var errs []string
 	for _, v := range pod.Spec.Volumes {
-		claim := claimName(pod, v)
+		claim := store.ClaimName(pod, &v)
 		if claim == "" || !mounts[v.Name] && !devices[v.Name] {
 			continue
 		}
@@ -564,8 +553,8 @@ func (k *Kubelet) specOf(pod *corev1.Pod, v corev1.Volume, claim string, isMount
 	case pvc.Spec.VolumeName == "":
 		return bad(errors.New("PVC has empty pvc.Spec.VolumeName"))
 	}
-	if v.Ephemeral != nil && !metav1.IsControlledBy(pvc, pod) {
-		return volumeSpec{}, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", pvc.Namespace, pvc.Name, pod.Namespace, pod.Name)
+	if err := store.Usable(pod, &v, pvc); err != nil {
+		return volumeSpec{}, err
 	}
 	pv, err := store.Get[corev1.PersistentVolume](k.cfg.Client, "", pvc.Spec.VolumeName)
 	switch {

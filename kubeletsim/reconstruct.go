@@ -154,10 +154,11 @@ func (k *Kubelet) learnAttachability(node *corev1.Node) {
 // the node they are not, and the containers have to be started again.
 func (k *Kubelet) adoptedMounts(uid string, pod *corev1.Pod) bool {
 	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim == nil {
+		claim := store.ClaimName(pod, &v)
+		if claim == "" {
 			continue
 		}
-		pvc, err := store.Get[corev1.PersistentVolumeClaim](k.cfg.Client, pod.Namespace, v.PersistentVolumeClaim.ClaimName)
+		pvc, err := store.Get[corev1.PersistentVolumeClaim](k.cfg.Client, pod.Namespace, claim)
 		if err != nil || pvc.Spec.VolumeName == "" {
 			return false
 		}

@@ -294,8 +294,8 @@ func named(l *sim.Lab, objs []store.Object) (out []store.Object) {
 func writable(p *corev1.Pod) (files []string) {
 	readOnly := map[string]bool{} // of the claims' volumes
 	for _, v := range p.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil {
-			readOnly[v.Name] = v.PersistentVolumeClaim.ReadOnly
+		if store.ClaimName(p, &v) != "" {
+			readOnly[v.Name] = v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 		}
 	}
 	seen := map[string]bool{}
@@ -375,9 +375,9 @@ func (d drive) move(ctx context.Context, l *sim.Lab, pods []*corev1.Pod, do doin
 		}
 	}
 	for _, m := range moving {
-		p := m.pod.DeepCopy()
-		p.Spec.NodeName = l.OtherNode(moving[0].from)
-		if err := do("Pod "+store.Key(p)+" runs on "+p.Spec.NodeName, func(ctx context.Context) error {
+		p, to := m.pod.DeepCopy(), l.OtherNode(moving[0].from)
+		p.Spec.Affinity = onNode(to)
+		if err := do("Pod "+store.Key(p)+" runs on "+to, func(ctx context.Context) error {
 			if err := l.Create(ctx, p); err != nil {
 				return err
 			}
@@ -391,4 +391,12 @@ func (d drive) move(ctx context.Context, l *sim.Lab, pods []*corev1.Pod, do doin
 		return nil
 	}
 	return do("all data is there after the move", func(ctx context.Context) error { return l.Check(ctx) })
+}
+
+// onNode lets the scheduler choose a certain node. A spec.nodeName would bypass it,
+// and a claim that waits for its first consumer would wait for ever.
+func onNode(name string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{name}}}}}}}}
 }

@@ -42,8 +42,8 @@ func (l *Lab) locate(pod *corev1.Pod, p string) (place, error) {
 	c := kubeletsim.ContainerAt(pod, p)
 	claim := func(volume string) (string, bool) {
 		for _, v := range pod.Spec.Volumes {
-			if v.Name == volume && v.PersistentVolumeClaim != nil {
-				return v.PersistentVolumeClaim.ClaimName, true
+			if name := store.ClaimName(pod, &v); v.Name == volume && name != "" {
+				return name, true
 			}
 		}
 		return "", false
@@ -52,6 +52,9 @@ func (l *Lab) locate(pod *corev1.Pod, p string) (place, error) {
 		c, err := store.Get[corev1.PersistentVolumeClaim](l.user, pod.Namespace, pvc)
 		if err != nil {
 			return place{}, err
+		}
+		if !store.Uses(pod, c) {
+			return place{}, fmt.Errorf("PersistentVolumeClaim %s/%s is not of pod %s/%s", pod.Namespace, pvc, pod.Namespace, pod.Name)
 		}
 		pv, err := store.Get[corev1.PersistentVolume](l.user, "", c.Spec.VolumeName)
 		if err != nil {

@@ -120,10 +120,10 @@ func (l *Lab) eventsFor(o store.Object) []string {
 		return out
 	}
 	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim == nil {
+		name := store.ClaimName(pod, &v)
+		if name == "" {
 			continue
 		}
-		name := v.PersistentVolumeClaim.ClaimName
 		pvc, err := store.Get[corev1.PersistentVolumeClaim](l.user, pod.Namespace, name)
 		if err != nil {
 			continue

@@ -59,10 +59,11 @@ func (l *Lab) World(ctx context.Context, quiet bool) *invariant.World {
 		pod := invariant.Pod{Key: store.Key(p), UID: string(p.UID), Node: p.Spec.NodeName,
 			Ended: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed}
 		for _, v := range p.Spec.Volumes {
-			if v.PersistentVolumeClaim == nil {
+			claim := store.ClaimName(p, &v)
+			if claim == "" {
 				continue
 			}
-			if c, err := store.Get[corev1.PersistentVolumeClaim](l.user, p.Namespace, v.PersistentVolumeClaim.ClaimName); err == nil && pvVolume[c.Spec.VolumeName] != "" {
+			if c, err := store.Get[corev1.PersistentVolumeClaim](l.user, p.Namespace, claim); err == nil && store.Usable(p, &v, c) == nil && pvVolume[c.Spec.VolumeName] != "" {
 				pod.VolumeIDs = append(pod.VolumeIDs, pvVolume[c.Spec.VolumeName])
 			}
 		}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/csilab/csilab/sim/kube/attachdetach"
 	"github.com/csilab/csilab/sim/kube/binder"
+	"github.com/csilab/csilab/sim/kube/ephemeralvolume"
 	"github.com/csilab/csilab/sim/kube/expand"
+	"github.com/csilab/csilab/sim/kube/garbagecollector"
 	"github.com/csilab/csilab/sim/kube/nodelifecycle"
 	"github.com/csilab/csilab/sim/kube/podgc"
 	"github.com/csilab/csilab/sim/kube/protection"
@@ -76,6 +78,12 @@ func Components(cfg Config) map[string]func(context.Context, *store.Client) erro
 		},
 		podgc.Actor: func(ctx context.Context, c *store.Client) error {
 			return podgc.New(podgc.Config{Client: c, Timers: cfg.Timers.PodGC, Log: cfg.Log}).Run(ctx)
+		},
+		ephemeralvolume.Actor: func(ctx context.Context, c *store.Client) error {
+			return ephemeralvolume.Run(ctx, c, cfg.Log)
+		},
+		garbagecollector.Actor: func(ctx context.Context, c *store.Client) error {
+			return garbagecollector.Run(ctx, c, cfg.Log)
 		},
 		expand.Actor: func(ctx context.Context, c *store.Client) error { return expand.Run(ctx, c, cfg.Log) },
 		protection.ClaimActor: func(ctx context.Context, c *store.Client) error {

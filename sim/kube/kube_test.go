@@ -381,7 +381,7 @@ func TestComponentsStandAlone(t *testing.T) {
 	if err := kube.RunCore(ctx, kube.Config{}); err == nil {
 		t.Error("no error without a store")
 	}
-	if n := len(kube.Components(kube.Config{})); n != 9 {
+	if n := len(kube.Components(kube.Config{})); n != 11 {
 		t.Errorf("%d components", n)
 	}
 }

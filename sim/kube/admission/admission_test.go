@@ -199,6 +199,10 @@ func TestBadManifests(t *testing.T) {
 	}
 }
 
+func ephemeralPod(source string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a, image: i}], volumes: [{name: e, ephemeral: " + source + "}]}"
+}
+
 func TestValidation(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{"no size", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {accessModes: [ReadWriteOnce]}",
@@ -223,6 +227,13 @@ func TestValidation(t *testing.T) {
 			`[spec: Required value: must specify a volume type, spec.capacity: Required value]`},
 		{"pod", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a, image: i, volumeMounts: [{name: x, mountPath: /x}], volumeDevices: [{name: e, devicePath: /d}]}], volumes: [{name: e, emptyDir: {}}]}",
 			`[spec.containers[0].volumeDevices[0].name: Invalid value: "e": can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode, spec.containers[0].volumeMounts[0].name: Not found: "x"]`},
+		{"ephemeral volume without a template", ephemeralPod("{}"), `spec.volumes[0].ephemeral.volumeClaimTemplate: Required value`},
+		{"ephemeral volume", ephemeralPod("{volumeClaimTemplate: {metadata: {name: x, labels: {a: '?'}}, spec: {accessModes: [ReadWriteOnce]}}}"),
+			`[spec.volumes[0].ephemeral.volumeClaimTemplate.metadata.labels: Invalid value: "?": a valid label must be`},
+		{"ephemeral volume's template has a name", ephemeralPod("{volumeClaimTemplate: {metadata: {name: x}, spec: {accessModes: [ReadWriteOnce]}}}"),
+			`[spec.volumes[0].ephemeral.volumeClaimTemplate.metadata.name: Forbidden: cannot be set, spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value]`},
+		{"ephemeral volume's claim has a long name", strings.Replace(ephemeralPod("{volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}}}"), "name: p", "name: "+strings.Repeat("p", 253), 1),
+			`spec.volumes[0].name: Invalid value: "e": PVC name "` + strings.Repeat("p", 253) + `-e": must be no more than 253`},
 		{"pod without containers", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {}", `spec.containers: Required value`},
 		{"snapshot", "apiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshot\nmetadata: {name: s}\nspec: {source: {}}",
 			`VolumeSnapshot.snapshot.storage.k8s.io "s" is invalid: spec.source: Invalid value: "object": exactly one of volumeSnapshotContentName and persistentVolumeClaimName must be set`},

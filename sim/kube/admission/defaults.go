@@ -105,6 +105,11 @@ func defaultPod(p *corev1.Pod) {
 	if s.SecurityContext == nil {
 		s.SecurityContext = &corev1.PodSecurityContext{}
 	}
+	for i := range s.Volumes {
+		if e := s.Volumes[i].Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
+			setDefault(&e.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+		}
+	}
 	setDefault(&s.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
 	// plugin/pkg/admission/defaulttolerationseconds/admission.go
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -54,7 +56,7 @@ func Validate(c *store.Client, o, old store.Object) error {
 			}
 		}
 	case *corev1.Pod:
-		errs = append(errs, validatePod(&o.Spec, spec)...)
+		errs = append(errs, validatePod(o.Name, &o.Spec, spec)...)
 		if old != nil && !equality.Semantic.DeepEqual(o.Spec, old.(*corev1.Pod).Spec) {
 			errs = append(errs, field.Forbidden(spec, "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"))
 		}
@@ -270,7 +272,7 @@ func validateClass(c *storagev1.StorageClass) (errs field.ErrorList) {
 
 // validatePod is the part of ValidatePodSpec that concerns volumes, and what
 // no pod can lack.
-func validatePod(s *corev1.PodSpec, p *field.Path) (errs field.ErrorList) {
+func validatePod(pod string, s *corev1.PodSpec, p *field.Path) (errs field.ErrorList) {
 	volumes := map[string]corev1.Volume{}
 	for i, v := range s.Volumes {
 		vp := p.Child("volumes").Index(i)
@@ -283,6 +285,9 @@ func validatePod(s *corev1.PodSpec, p *field.Path) (errs field.ErrorList) {
 		volumes[v.Name] = v
 		if c := v.PersistentVolumeClaim; c != nil && c.ClaimName == "" {
 			errs = append(errs, field.Required(vp.Child("persistentVolumeClaim", "claimName"), ""))
+		}
+		if v.Ephemeral != nil {
+			errs = append(errs, validateEphemeral(pod, v, vp)...)
 		}
 	}
 	if len(s.Containers) == 0 {
@@ -336,6 +341,32 @@ func validatePod(s *corev1.PodSpec, p *field.Path) (errs field.ErrorList) {
 	}
 	if g := s.TerminationGracePeriodSeconds; g != nil && *g < 0 {
 		errs = append(errs, field.Invalid(p.Child("terminationGracePeriodSeconds"), *g, "must be greater than or equal to 0"))
+	}
+	return errs
+}
+
+// validateEphemeral is validateEphemeralVolumeSource, with what validateVolumeSource
+// says of the claim's name.
+func validateEphemeral(pod string, v corev1.Volume, p *field.Path) (errs field.ErrorList) {
+	tp := p.Child("ephemeral", "volumeClaimTemplate")
+	t := v.Ephemeral.VolumeClaimTemplate
+	if t == nil {
+		return field.ErrorList{field.Required(tp, "")}
+	}
+	errs = append(errs, validation.ValidateAnnotations(t.Annotations, tp.Child("metadata", "annotations"))...)
+	errs = append(errs, metav1validation.ValidateLabels(t.Labels, tp.Child("metadata", "labels"))...)
+	meta := reflect.ValueOf(t.ObjectMeta)
+	for i := range meta.NumField() {
+		if name := meta.Type().Field(i).Name; name != "Labels" && name != "Annotations" && !meta.Field(i).IsZero() {
+			errs = append(errs, field.Forbidden(tp.Child("metadata", strings.ToLower(name[:1])+name[1:]), "cannot be set"))
+		}
+	}
+	errs = append(errs, validateClaim(&t.Spec, tp.Child("spec"))...)
+	if pod != "" && v.Name != "" {
+		claim := pod + "-" + v.Name
+		for _, msg := range validation.NameIsDNSSubdomain(claim, false) {
+			errs = append(errs, field.Invalid(p.Child("name"), v.Name, fmt.Sprintf("PVC name %q: %v", claim, msg)))
+		}
 	}
 	return errs
 }

@@ -42,7 +42,7 @@ func (a *Controller) desire(v *volume) desired {
 		}
 		for _, p := range store.SeeBy[corev1.Pod](a.c, store.PodsByClaim, store.Key(claim)) {
 			node := p.Spec.NodeName
-			if node == "" || podstatus.Terminated(p) {
+			if node == "" || podstatus.Terminated(p) || !store.Uses(p, claim) {
 				continue
 			}
 			if _, err := store.See[corev1.Node](a.c, "", node); err != nil && v.nodes[node] == nil {

@@ -59,7 +59,9 @@ func syncClaim(ctx context.Context, c *store.Client, key string) error {
 	// A pod without a node does not count: kubelet won't start it with a claim
 	// that is being deleted. One that has ended does, as long as it is there
 	// (pvc_protection_controller.go, podUsesPVCForDeletion).
-	used := slices.ContainsFunc(store.ListBy[corev1.Pod](c, store.PodsByClaim, key), func(p *corev1.Pod) bool { return p.Spec.NodeName != "" })
+	used := slices.ContainsFunc(store.SeeBy[corev1.Pod](c, store.PodsByClaim, key), func(q *corev1.Pod) bool {
+		return q.Spec.NodeName != "" && store.Uses(q, p)
+	})
 	return guard(ctx, c, p, ClaimFinalizer, used)
 }
 

@@ -239,7 +239,7 @@ func (s *Scheduler) csiVolumes(p *corev1.Pod) map[string]string {
 	for _, k := range store.ClaimKeys(p) {
 		ns, name := store.SplitKey(k)
 		c, err := store.See[corev1.PersistentVolumeClaim](s.c, ns, name)
-		if err != nil {
+		if err != nil || !store.Uses(p, c) {
 			continue
 		}
 		if c.Spec.VolumeName != "" {

@@ -455,3 +455,31 @@ func TestRetries(t *testing.T) {
 		check(3)
 	})
 }
+
+// The claim of an ephemeral volume is waited for, and must be the pod's.
+func TestEphemeralVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.create(node("a"), class("now", storagev1.VolumeBindingImmediate))
+		p := pod("p")
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+		w.create(p)
+		synctest.Wait()
+		w.event("p", `FailedScheduling: 0/1 nodes are available: waiting for ephemeral volume controller to create the persistentvolumeclaim "p-v". preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.`)
+		w.create(claim("p-v", "now"))
+		time.Sleep(time.Minute)
+		w.event("p", `FailedScheduling: 0/1 nodes are available: PVC default/p-v was not created for pod default/p (pod is not owner). preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.`)
+		c, err := store.Get[corev1.PersistentVolumeClaim](w.c, "default", "p-v")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.get("p"), corev1.SchemeGroupVersion.WithKind("Pod"))}
+		if err := w.c.Update(ctx, c); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if n := w.get("p").Spec.NodeName; n != "a" {
+			t.Errorf("the pod is on %q: %q", n, w.events("p"))
+		}
+	})
+}

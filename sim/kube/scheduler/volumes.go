@@ -31,10 +31,15 @@ type podClaims struct {
 // (volume_binding.go:305, 351).
 func (s *Scheduler) claims(p *corev1.Pod) (podClaims, error) {
 	var cl podClaims
-	for _, k := range store.ClaimKeys(p) {
-		ns, name := store.SplitKey(k)
-		c, err := store.Get[corev1.PersistentVolumeClaim](s.c, ns, name)
+	for _, v := range p.Spec.Volumes {
+		name := store.ClaimName(p, &v)
+		if name == "" {
+			continue
+		}
+		c, err := store.Get[corev1.PersistentVolumeClaim](s.c, p.Namespace, name)
 		switch {
+		case apierrors.IsNotFound(err) && v.Ephemeral != nil:
+			return cl, fmt.Errorf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name)
 		case apierrors.IsNotFound(err):
 			return cl, fmt.Errorf("persistentvolumeclaim %q not found", name)
 		case err != nil:
@@ -43,6 +48,9 @@ func (s *Scheduler) claims(p *corev1.Pod) (podClaims, error) {
 			return cl, fmt.Errorf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", c.Name, c.Spec.VolumeName)
 		case c.DeletionTimestamp != nil:
 			return cl, fmt.Errorf("persistentvolumeclaim %q is being deleted", c.Name)
+		}
+		if err := store.Usable(p, &v, c); err != nil {
+			return cl, err
 		}
 		cl.all = append(cl.all, c)
 	}

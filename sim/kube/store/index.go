@@ -16,8 +16,9 @@ type Index string
 // The indexes. What a value looks like is said at each.
 const (
 	PodsByNode        Index = "pods by spec.nodeName"         // a node's name; "" for pods without one
-	PodsByClaim       Index = "pods by claim"                 // namespace/name of a claim that the pod mounts
+	PodsByClaim       Index = "pods by claim"                 // namespace/name of a claim that the pod names; whether it Uses it is another question
 	ClaimsByClass     Index = "claims by storageClassName"    // a class's name; "" for none
+	ClaimsByOwner     Index = "claims by owner"               // a uid
 	ClaimsByVolume    Index = "claims by spec.volumeName"     // a PersistentVolume's name
 	VolumesByClaim    Index = "volumes by spec.claimRef"      // namespace/name; "" for volumes without a claimRef
 	VolumesByHandle   Index = "volumes by CSI handle"         // VolumeKey(driver, handle)
@@ -32,17 +33,6 @@ const (
 // pkg/volume/util/util.go GetUniqueVolumeName, pkg/volume/csi/csi_plugin.go
 // GetVolumeName and volNameSep.
 func VolumeKey(driver, handle string) string { return "kubernetes.io/csi/" + driver + "^" + handle }
-
-// ClaimKeys are the keys of the claims that a pod mounts, in the order of its volumes.
-func ClaimKeys(p *corev1.Pod) []string {
-	var out []string
-	for _, v := range p.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil {
-			out = append(out, key(p.Namespace, v.PersistentVolumeClaim.ClaimName))
-		}
-	}
-	return out
-}
 
 type indexer struct {
 	kind   string
@@ -63,6 +53,12 @@ func init() {
 			return []string{""}
 		}
 		return []string{*c.Spec.StorageClassName}
+	})
+	indexers[ClaimsByOwner] = index(func(c *corev1.PersistentVolumeClaim) (uids []string) {
+		for _, r := range c.OwnerReferences {
+			uids = append(uids, string(r.UID))
+		}
+		return uids
 	})
 	indexers[ClaimsByVolume] = index(func(c *corev1.PersistentVolumeClaim) []string { return []string{c.Spec.VolumeName} })
 	indexers[VolumesByClaim] = index(func(v *corev1.PersistentVolume) []string {
