@@ -8,6 +8,8 @@ import (
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/csilab/csilab/driver/apart"
 )
 
 // errTaskGone is a task that the vCenter no longer knows: purged, or from
@@ -54,7 +56,7 @@ func (b *Backend) waitTask(ctx context.Context, id, opID string) (*types.TaskInf
 		if try == waitTries {
 			return nil, err
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep(ctx, pause+apart.By(id)); err != nil {
 			return nil, err
 		}
 		pause *= 2

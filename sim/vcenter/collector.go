@@ -14,6 +14,9 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/csilab/csilab/sim/fault"
+	"github.com/csilab/csilab/sim/ledger"
 )
 
 // The property collector of vcsim v0.56.0 polls on a 20 ms ticker
@@ -430,7 +433,7 @@ func (pc *collector) wait(ctx *simulator.Context, req *types.WaitForUpdatesEx) (
 	if pc.gone {
 		pc.mu.Unlock()
 		if pc.ended() {
-			return nil, pc.over()
+			return nil, pc.over(ctx)
 		}
 		return nil, &types.ManagedObjectNotFound{Obj: pc.Self}
 	}
@@ -443,7 +446,7 @@ func (pc *collector) wait(ctx *simulator.Context, req *types.WaitForUpdatesEx) (
 	case pc.turn <- struct{}{}:
 		defer func() { <-pc.turn }()
 	case <-canceled.Done():
-		return nil, pc.over()
+		return nil, pc.over(ctx)
 	}
 
 	first := req.Version == ""
@@ -474,15 +477,18 @@ func (pc *collector) wait(ctx *simulator.Context, req *types.WaitForUpdatesEx) (
 		case <-timeout:
 			return nil, nil
 		case <-pc.s.dead:
-			return nil, pc.over()
+			return nil, pc.over(ctx)
 		case <-canceled.Done():
-			return nil, pc.over()
+			return nil, pc.over(ctx)
 		}
 	}
 }
 
-// over says why a wait has ended. The end of a session cancels its waits too.
-func (pc *collector) over() types.BaseMethodFault {
+// over says why a wait has ended. The end of a session cancels its waits too, and so
+// does the end of the connection, as when the vCenter goes down: what ends at one
+// moment has all ended once the wait has its turn.
+func (pc *collector) over(ctx context.Context) types.BaseMethodFault {
+	pc.v.in.Await(ctx, fault.Call{Hop: ledger.VCenter, Op: "end of a wait", Request: pc.Self.Value})
 	if pc.ended() {
 		return &types.NotAuthenticated{NoPermission: types.NoPermission{Object: &pc.Self, PrivilegeId: "System.View"}}
 	}

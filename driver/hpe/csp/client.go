@@ -20,6 +20,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/csilab/csilab/driver/apart"
 )
 
 // Config of a Client. Zero values are what the comments say.
@@ -127,7 +129,7 @@ func (s *Session) do(ctx context.Context, q call, out any) error {
 			if sent && !q.repeat || retries >= s.c.cfg.Retries || ctx.Err() != nil {
 				return &Error{Op: q.op(), Unknown: unknown, Err: err}
 			}
-			if err := pause(ctx, s.c.cfg.Pause<<retries); err != nil {
+			if err := pause(ctx, s.c.cfg.Pause<<retries+apart.By(q.op())); err != nil {
 				return &Error{Op: q.op(), Unknown: unknown, Err: err}
 			}
 			retries++

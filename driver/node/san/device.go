@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/csilab/csilab/driver/apart"
 	"github.com/csilab/csilab/driver/node"
 )
 
@@ -32,7 +32,7 @@ func (s *SAN) Device(ctx context.Context, v node.Volume, wait bool) (string, err
 		}
 		return s.find(ctx, e)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Wait+e.shift(), fmt.Errorf("waited %s", s.cfg.Wait))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Wait+apart.By(e.serial), fmt.Errorf("waited %s", s.cfg.Wait))
 	defer cancel()
 	var c chap
 	if e.protocol == iSCSI {
@@ -80,15 +80,6 @@ func (s *SAN) begin(ctx context.Context, v node.Volume, e export, c chap) (befor
 	return before, nil
 }
 
-// shift is a part of a millisecond that the volume's serial number decides. Calls
-// about several volumes often begin at one moment; with it they look again, and
-// give up, one after the other.
-func (e export) shift() time.Duration {
-	h := fnv.New32a()
-	h.Write([]byte(e.serial))
-	return time.Duration(h.Sum32() % uint32(time.Millisecond))
-}
-
 // await scans, and waits for the map.
 func (s *SAN) await(ctx context.Context, e export) (string, error) {
 	var last time.Duration
@@ -110,7 +101,7 @@ func (s *SAN) await(ctx context.Context, e export) (string, error) {
 		if err == nil || !errors.Is(err, node.ErrNoDevice) {
 			return dev, err
 		}
-		if pause(ctx, again+e.shift()) != nil {
+		if pause(ctx, again+apart.By(e.serial)) != nil {
 			return "", s.late(ctx, s.broken(e, err))
 		}
 		last += again
