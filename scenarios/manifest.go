@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csilab/csilab/kubeletsim"
+	"github.com/csilab/csilab/scenarios/shell"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/kube/admission"
 	"github.com/csilab/csilab/sim/kube/store"
@@ -27,58 +28,73 @@ type File struct {
 	Data []byte
 }
 
-// FromManifests makes a scenario of a user's own objects. A step with one of
-// them may take as long as wait; 0 is 10 s with fast timers, and with real ones
-// what sim.Options.Settle is. The error tells all that an API server would say, with
-// file, line, object and field.
-func FromManifests(files []File, wait time.Duration) (Scenario, error) {
+// Manifests are the objects of a user's files.
+type Manifests struct {
+	files []string
+	objs  []store.Object
+}
+
+// ReadManifests reads the objects of files and tries them out. The error tells all
+// that an API server would say, as admission.Problems in the order of the files, or
+// that there is nothing to drive.
+func ReadManifests(files []File) (Manifests, error) {
+	var m Manifests
 	var manifests []admission.Manifest
-	var names, replay []string
-	var errs []error
+	var problems admission.Problems
 	for _, f := range files {
+		m.files = append(m.files, f.Name)
 		ms, err := admission.Read(f.Name, f.Data)
-		if err != nil {
-			errs = append(errs, err)
+		var ps admission.Problems
+		if err != nil && !errors.As(err, &ps) {
+			return m, err
 		}
-		manifests = append(manifests, ms...)
-		names = append(names, f.Name)
-		replay = append(replay, "-f "+f.Name)
+		manifests, problems = append(manifests, ms...), append(problems, ps...)
 	}
-	if len(manifests)+len(errs) == 0 {
-		return Scenario{}, fmt.Errorf("%s: no object in it", strings.Join(names, ", "))
+	if len(manifests)+len(problems) == 0 {
+		return m, fmt.Errorf("%s: no object in it", strings.Join(m.files, ", "))
 	}
-	var objs []store.Object
-	for _, m := range manifests {
-		switch o := m.Object.(type) {
+	for _, x := range manifests {
+		switch o := x.Object.(type) {
 		case *corev1.PersistentVolumeClaim, *corev1.Pod, *snapshotv1.VolumeSnapshot:
 			if o.GetNamespace() == "" {
 				o.SetNamespace(sim.Namespace)
 			}
 		}
-		objs = append(objs, m.Object)
+		m.objs = append(m.objs, x.Object)
 	}
-	errs = append(errs, tryOut(manifests, len(errs) == 0)...)
-	if len(errs) > 0 {
-		return Scenario{}, errors.Join(errs...)
+	problems = append(problems, tryOut(manifests, len(problems) == 0)...)
+	if len(problems) > 0 {
+		problems.Sort(m.files...)
+		return m, problems
 	}
-	d := drive{objs: objs, wait: wait}
-	if len(d.claims())+len(d.pods()) == 0 {
-		return Scenario{}, fmt.Errorf("%s: no PersistentVolumeClaim and no Pod in it, so there is nothing to drive", strings.Join(names, ", "))
+	if len(of[*corev1.PersistentVolumeClaim](m.objs))+len(of[*corev1.Pod](m.objs)) == 0 {
+		return m, fmt.Errorf("%s: no PersistentVolumeClaim and no Pod in it, so there is nothing to drive", strings.Join(m.files, ", "))
+	}
+	return m, nil
+}
+
+// Scenario takes the objects through a life. A step with one of them may take as
+// long as wait; 0 is 10 s with fast timers, and with real ones what
+// sim.Options.Settle is.
+func (m Manifests) Scenario(wait time.Duration) Scenario {
+	var replay []string
+	for _, name := range m.files {
+		replay = append(replay, "-f "+shell.Word(name))
 	}
 	return Scenario{
-		Name: strings.Join(names, "+"), Text: "the objects of " + strings.Join(names, " and ") + " live and die",
+		Name: strings.Join(m.files, "+"), Text: "the objects of " + strings.Join(m.files, " and ") + " live and die",
 		NoClasses: true, Replay: strings.Join(replay, " "),
-		Flow: d.flow,
-	}, nil
+		Flow: drive{objs: m.objs, wait: wait}.flow,
+	}
 }
 
 // tryOut creates copies of the objects in an API of their own: what an API
 // server would refuse is refused before a lab is started. Where not all could be
 // read, what is missed may be among those.
-func tryOut(manifests []admission.Manifest, complete bool) (errs []error) {
+func tryOut(manifests []admission.Manifest, complete bool) (problems admission.Problems) {
 	ctx, api := context.Background(), store.New(0, nil).Client("user")
 	if err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sim.Namespace}}); err != nil {
-		return []error{err}
+		panic(err) // the store is empty
 	}
 	isNamespace := func(o store.Object) bool { _, ok := o.(*corev1.Namespace); return ok }
 	for _, first := range []bool{true, false} {
@@ -88,11 +104,11 @@ func tryOut(manifests []admission.Manifest, complete bool) (errs []error) {
 			}
 			err := admission.Create(ctx, api, m.Object.DeepCopyObject().(store.Object))
 			if err != nil && (complete || !apierrors.IsNotFound(err)) {
-				errs = append(errs, m.Refused(err))
+				problems = append(problems, m.Refused(err)...)
 			}
 		}
 	}
-	return errs
+	return problems
 }
 
 // drive takes objects through a whole life.

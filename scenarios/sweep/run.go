@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/csilab/csilab/scenarios/flow"
+	"github.com/csilab/csilab/scenarios/shell"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/ledger"
@@ -253,7 +254,7 @@ func (e *engine) replay(p *Part, id string) string {
 	if e.Bubbles == nil {
 		host = p.Host
 	}
-	return fmt.Sprintf("csilab sweep %s --backend %s --host %s --seed %d --cell '%s'", p.Flow, p.System, host, p.Seed, id)
+	return fmt.Sprintf("csilab sweep %s --backend %s --host %s --seed %d --cell %s", p.Flow, p.System, host, p.Seed, shell.Word(id))
 }
 
 // cell is the run itself, in a lab that is empty.

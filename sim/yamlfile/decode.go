@@ -77,12 +77,7 @@ func (d *Decoder) Err() error {
 	if len(d.problems) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(d.problems, func(a, b Problem) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
+	d.problems.Sort()
 	return d.problems
 }
 

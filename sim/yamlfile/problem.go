@@ -1,9 +1,11 @@
 package yamlfile
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 )
 
 // Problem is one thing that is wrong in a file.
@@ -34,6 +36,13 @@ func (ps Problems) Error() string {
 		s += p.Error()
 	}
 	return s
+}
+
+// Sort puts problems in the order of the files, and of line and column in each.
+func (ps Problems) Sort(files ...string) {
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(slices.Index(files, a.File)-slices.Index(files, b.File), a.Line-b.Line, a.Column-b.Column)
+	})
 }
 
 // Read reads the content of a file, as far as it may be large.

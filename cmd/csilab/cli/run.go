@@ -21,7 +21,6 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 	"github.com/spf13/cobra"
 
-	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/scenarios"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/bubble"
@@ -299,19 +298,20 @@ func (f runFlags) fromLab(o *sim.Options, lab *labfile.Lab) error {
 }
 
 func run(ctx context.Context, s Streams, f runFlags) error {
-	files, err := f.read(s)
-	if err != nil {
-		return err
-	}
 	for _, flag := range []string{"focus", "label"} {
-		if len(files) > 0 && f.given(flag) {
+		if len(f.files) > 0 && f.given(flag) {
 			return exitf(ExitUsage, "--%s chooses scenarios, and -f takes their place; leave out one of them", flag)
 		}
 	}
-	switch {
-	case f.given("backend"), f.lab != "":
-	case len(files) > 0:
-		f.backend = []string{backendFor(files)}
+	var manifests scenarios.Manifests
+	if len(f.files) > 0 {
+		var err error
+		if manifests, err = f.read(s); err != nil {
+			return err
+		}
+		if !f.given("backend") && f.lab == "" {
+			f.backend = []string{manifests.System()}
+		}
 	}
 	all, err := f.labs(s)
 	if err != nil {
@@ -357,7 +357,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		cfg.Bubbles = bubble.Program()
 	}
 	if len(f.files) > 0 {
-		err = runFiles(ctx, f, files, cfg)
+		err = runFiles(ctx, f, manifests.Scenario(f.timeout), cfg)
 	} else {
 		var cfgs []scenarios.Config
 		for i, o := range all {
@@ -478,39 +478,24 @@ func runScenarios(f runFlags, cfgs []scenarios.Config) error {
 }
 
 // read reads the user's manifests.
-func (f runFlags) read(s Streams) (files []scenarios.File, err error) {
+func (f runFlags) read(s Streams) (scenarios.Manifests, error) {
+	var files []scenarios.File
 	for _, name := range f.files {
 		b, err := readInput(s.In, name)
 		if err != nil {
-			return nil, exitf(ExitUsage, "-f %s: %w", name, err)
+			return scenarios.Manifests{}, exitf(ExitUsage, "-f %s: %w", name, err)
 		}
 		files = append(files, scenarios.File{Name: name, Data: b})
 	}
-	return files, nil
-}
-
-// backendFor is the backend that manifests are for: that of the driver which
-// they name.
-func backendFor(files []scenarios.File) string {
-	all := ""
-	for _, f := range files {
-		all += string(f.Data)
+	m, err := scenarios.ReadManifests(files)
+	if err != nil {
+		return m, &exitError{ExitUsage, err}
 	}
-	switch {
-	case !strings.Contains(all, driver.Name(driver.HPE)):
-		return "vsphere"
-	case strings.Contains(all, "accessProtocol: fc"):
-		return "hpe-fc"
-	}
-	return "hpe-iscsi"
+	return m, nil
 }
 
 // runFiles drives the user's manifests.
-func runFiles(ctx context.Context, f runFlags, files []scenarios.File, cfg scenarios.Config) error {
-	sc, err := scenarios.FromManifests(files, f.timeout)
-	if err != nil {
-		return &exitError{ExitUsage, err}
-	}
+func runFiles(ctx context.Context, f runFlags, sc scenarios.Scenario, cfg scenarios.Config) error {
 	cfg.Start(cfg.Options.System(), sc)
 	res := scenarios.Run(ctx, sc, cfg)
 	if context.Cause(ctx) == errSignal {

@@ -426,3 +426,37 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// An object with fields that can't be read is read without them, and an API server's
+// refusal leaves out what follows from these.
+func TestWrongFieldsAndMore(t *testing.T) {
+	const text = `apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: c
+  name: d
+spec:
+  accessModes: [ReadWriteOnce, 5, RWO]
+  volumeMode: Disk
+  resource: {}
+  resources:
+    requests:
+      storage: lots
+`
+	ms, err := admission.Read("f.yaml", []byte(text))
+	if err == nil || len(ms) != 1 {
+		t.Fatal(ms, err)
+	}
+	var ps admission.Problems
+	if !errors.As(err, &ps) || len(ps) != 4 {
+		t.Errorf("%v", err)
+	}
+	c := store.New(1, nil).Client("user")
+	var got []string
+	for _, p := range ms[0].Refused(admission.Create(ctx, c, ms[0].Object)) {
+		got = append(got, p.Error())
+	}
+	if len(got) != 1 || !strings.HasPrefix(got[0], `f.yaml:8:3: PersistentVolumeClaim "d": spec.volumeMode: Unsupported value: "Disk"`) {
+		t.Errorf("%q", got)
+	}
+}

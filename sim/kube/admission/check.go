@@ -31,8 +31,8 @@ type finding struct {
 	text  string // begins with the path where it is not in it anyway
 }
 
-// check says where a decoded JSON value does not fit a Go type. Fields are matched
-// with their case, as an API server does.
+// check says where a decoded JSON value does not fit a Go type, and takes out of it
+// what does not. Fields are matched with their case, as an API server does.
 func check(v any, t reflect.Type, path string) []finding {
 	if v == nil {
 		return nil // null is "not set" everywhere
@@ -72,11 +72,17 @@ func check(v any, t reflect.Type, path string) []finding {
 			if path != "" {
 				sub = path + "." + k
 			}
-			if ft, ok := known[k]; ok {
-				out = append(out, check(m[k], ft, sub)...)
-			} else {
+			ft, ok := known[k]
+			if !ok {
+				delete(m, k)
 				out = append(out, finding{sub, fmt.Sprintf("unknown field %q%s", sub, meant(k, known))})
+				continue
 			}
+			found := check(m[k], ft, sub)
+			if about(found, sub) {
+				delete(m, k)
+			}
+			out = append(out, found...)
 		}
 		return out
 	case reflect.Map:
@@ -93,7 +99,11 @@ func check(v any, t reflect.Type, path string) []finding {
 			if strings.ContainsAny(k, "./[]") {
 				sub = path + "[" + k + "]"
 			}
-			out = append(out, check(m[k], t.Elem(), sub)...)
+			found := check(m[k], t.Elem(), sub)
+			if about(found, sub) {
+				delete(m, k)
+			}
+			out = append(out, found...)
 		}
 		return out
 	case reflect.Slice:
@@ -113,7 +123,12 @@ func check(v any, t reflect.Type, path string) []finding {
 		}
 		var out []finding
 		for i, e := range l {
-			out = append(out, check(e, t.Elem(), fmt.Sprintf("%s[%d]", path, i))...)
+			sub := fmt.Sprintf("%s[%d]", path, i)
+			found := check(e, t.Elem(), sub)
+			if about(found, sub) {
+				l[i] = nil // the others keep their places
+			}
+			out = append(out, found...)
 		}
 		return out
 	case reflect.String:
@@ -138,6 +153,11 @@ func check(v any, t reflect.Type, path string) []finding {
 		}
 	}
 	return nil
+}
+
+// about says whether one of the findings is of the value at a path itself.
+func about(found []finding, path string) bool {
+	return slices.ContainsFunc(found, func(f finding) bool { return f.field == path })
 }
 
 // meant names the field that an unknown one may have meant; "" where none is near.

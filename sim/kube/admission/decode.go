@@ -25,7 +25,8 @@ type Manifest struct {
 // Read reads the documents of a YAML or JSON file. It accepts the kinds that the
 // store knows, and v1 List of them. Unknown and duplicate fields, wrong types and
 // malformed quantities are errors, as with kubectl's --validate=strict: the error
-// is Problems, of all documents, and the others' objects are returned beside it.
+// is Problems, of all documents. Beside it are the objects, also those with fields
+// that could not be read, without these: an API server may refuse more of them.
 // Empty documents are skipped; a file without any object gives none and no error.
 func Read(file string, data []byte) (out []Manifest, err error) {
 	var problems Problems
@@ -94,19 +95,23 @@ func (p place) document(d document) (out []Manifest, problems Problems) {
 	text := append(bytes.Repeat([]byte("\n"), d.line-1), d.text...)
 	j, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return nil, p.syntax(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+		problems = p.syntax(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+		if j, err = yaml.YAMLToJSON(text); err != nil { // not only a key that is given twice
+			return nil, problems
+		}
 	}
 	dec := json.NewDecoder(bytes.NewReader(j))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return nil, Problems{p.problem("", err.Error())}
+		return nil, append(problems, p.problem("", err.Error()))
 	}
 	if v == nil {
-		return nil, nil
+		return nil, problems
 	}
 	p.root = nodeOf(text)
-	return p.value(v)
+	out, wrong := p.value(v)
+	return out, append(problems, wrong...)
 }
 
 // value turns one object, or a List, into objects; the place says where it stands.
@@ -151,9 +156,7 @@ func (p place) value(v any) (out []Manifest, problems Problems) {
 	}
 	for _, f := range check(m, typeOf(o), p.path) {
 		problems = append(problems, p.problem(f.field, f.text))
-	}
-	if len(problems) > 0 {
-		return nil, problems
+		p.wrong = append(p.wrong, f.field)
 	}
 	j, err := json.Marshal(m)
 	if err == nil {
@@ -163,7 +166,7 @@ func (p place) value(v any) (out []Manifest, problems Problems) {
 		wrong("", "%v", err)
 		return nil, problems
 	}
-	return []Manifest{{o, p}}, nil
+	return []Manifest{{o, p}}, problems
 }
 
 func prefix(path string) string {

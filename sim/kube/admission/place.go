@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csilab/csilab/sim/yamlfile"
 )
@@ -25,12 +26,7 @@ func byPlace(ps Problems) error {
 	if len(ps) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(ps, func(a, b Problem) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
+	ps.Sort()
 	return ps
 }
 
@@ -41,23 +37,44 @@ type place struct {
 	root   *yaml.Node // of the document; nil where it is not known
 	path   string     // of the object in it
 	object string     // its kind and name
+	wrong  []string   // paths of its fields that could not be read, in the document
 }
 
 // Refused says where an object's fields stand that an API server refuses: all of
-// them, or for an error that is about none the object itself.
+// them, or for an error that is about none the object itself. Of an object that has
+// fields which could not be read it leaves out what follows from those: what is said
+// of them again, and what is missing, for that may be what they were meant for.
 func (p place) Refused(err error) (out Problems) {
 	status := apierrors.APIStatus(nil)
+	about := false
 	if errors.As(err, &status) && status.Status().Details != nil {
 		for _, c := range status.Status().Details.Causes {
-			if c.Field != "" {
-				out = append(out, p.problem(join(p.path, c.Field), c.Field+": "+c.Message))
+			if c.Field == "" {
+				continue
+			}
+			about = true
+			if path := join(p.path, c.Field); !p.follows(path, c.Type) {
+				out = append(out, p.problem(path, c.Field+": "+c.Message))
 			}
 		}
 	}
-	if len(out) == 0 {
+	if !about {
 		out = append(out, p.problem(join(p.path, "metadata.name"), err.Error()))
 	}
 	return out
+}
+
+// follows says whether what is wrong at a path is so because of a field that could
+// not be read.
+func (p place) follows(path string, cause metav1.CauseType) bool {
+	if len(p.wrong) > 0 && cause == metav1.CauseTypeFieldValueRequired {
+		return true
+	}
+	return slices.ContainsFunc(p.wrong, func(w string) bool {
+		// Both name the keys of a map, one with a dot and the other in brackets.
+		a, b := strings.NewReplacer("[", ".", "]", "").Replace(path)+".", strings.NewReplacer("[", ".", "]", "").Replace(w)+"."
+		return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
+	})
 }
 
 // problem is about a field of the document, by its path.
