@@ -8,17 +8,19 @@ import (
 	"os"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/csilab/csilab/sim/transport"
 )
 
 // listen opens a socket. The name of a unix socket that a killed driver left is
-// removed; any other file in its place is not.
+// removed; that of a process that lives, and any other file in its place, is not.
 func listen(network, addr string) (net.Listener, error) {
 	if network == "unix" {
 		if fi, err := os.Lstat(addr); err == nil {
 			if fi.Mode()&fs.ModeSocket == 0 {
 				return nil, fmt.Errorf("%s exists and is not a socket", addr)
 			}
-			if err := os.Remove(addr); err != nil {
+			if err := transport.RemoveStale(addr); err != nil {
 				return nil, err
 			}
 		}

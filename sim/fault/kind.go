@@ -189,9 +189,12 @@ func (k Kind) Rule(at Rule, params any) (Rule, error) {
 	case k.Fits != nil && at.Op != "" && !strings.Contains(at.Op, "*") && at.Hop != "" && !k.Fits(Call{Hop: at.Hop, Op: at.Normal().Op}):
 		return at, fmt.Errorf("%s does not fit %s/%s", k.Name, at.Hop, at.Op)
 	}
-	if wide := at.Op == "" || strings.Contains(at.Op, "*"); wide && k.Fits != nil {
+	wideHop, wideOp := at.Hop == "" && len(k.Hops) > 0, at.Op == "" || strings.Contains(at.Op, "*")
+	if fits := k.Fits; wideHop || fits != nil && (wideOp || at.Hop == "") {
 		match := at.Match
-		at.Match = func(c Call) bool { return k.Fits(c) && (match == nil || match(c)) }
+		at.Match = func(c Call) bool {
+			return k.OnHop(c.Hop) && (fits == nil || fits(c)) && (match == nil || match(c))
+		}
 	}
 	a, err := k.New(at, params)
 	if err != nil {

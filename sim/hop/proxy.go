@@ -26,7 +26,8 @@ import (
 type ProxyConfig struct {
 	Network transport.Network
 	// Listen is the unix socket that callers use, Driver the one of the driver.
-	// A socket that a dead process left at Listen is removed.
+	// A socket that a dead process left at Listen is removed; that of one that lives
+	// is a transport.InUseError.
 	Listen, Driver string
 	// Component is who calls, for the ledger; empty means "co". Node is the
 	// node that the driver serves, where it is one's; may be empty.
@@ -86,7 +87,9 @@ func NewProxy(cfg ProxyConfig) (*Proxy, error) {
 		grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32))
 	go func() {
 		defer close(p.done)
-		p.err = p.server.Serve(l)
+		if err := p.server.Serve(l); !errors.Is(err, grpc.ErrServerStopped) { // Close came before it
+			p.err = err
+		}
 	}()
 	return p, nil
 }

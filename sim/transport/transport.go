@@ -4,7 +4,9 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Network listens and dials. Unix addresses are paths as the node sees them.
@@ -60,8 +63,19 @@ func (w Wall) Map(path string) string {
 	return path
 }
 
-// Listen implements Network. The directory of a unix socket is made, and a
-// stale socket in its place removed, as every CSI driver does at start.
+// InUseError says that a process listens on a unix socket.
+type InUseError struct{ Path string }
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("listen on %s: a process that lives listens there", e.Path)
+}
+
+// Unwrap makes it the error of a port that is taken.
+func (e *InUseError) Unwrap() error { return syscall.EADDRINUSE }
+
+// Listen implements Network. The directory of a unix socket is made, and a socket
+// that a dead process left in its place removed, as every CSI driver does at start;
+// that of a process that lives is an InUseError.
 func (w Wall) Listen(network, address string) (net.Listener, error) {
 	if network == "unix" {
 		address = w.Map(address)
@@ -69,12 +83,34 @@ func (w Wall) Listen(network, address string) (net.Listener, error) {
 			return nil, err
 		}
 		if fi, err := os.Lstat(address); err == nil && fi.Mode()&os.ModeSocket != 0 {
-			if err := os.Remove(address); err != nil {
+			if err := RemoveStale(address); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return net.Listen(network, address)
+}
+
+// RemoveStale removes a unix socket on which nobody listens any more. Only a refused
+// connection says so: a listener that is busy lives. Errors: InUseError, that it can't
+// be asked, or not be removed.
+func RemoveStale(path string) error {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		c.Close()
+		return &InUseError{path}
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return err
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		return &InUseError{path}
+	}
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // DialContext implements Network.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -142,4 +143,33 @@ func TestMemoryAddressInUse(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept after close: %v", err)
 	}
+}
+
+// A socket that a dead process left is taken over, that of one that lives is not.
+func TestWallLiveSocket(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("sockets are no files of that kind there")
+	}
+	path := filepath.Join(t.TempDir(), "s.sock")
+	l := echo(t, transport.Wall{}, "unix", path)
+	second, err := transport.Wall{}.Listen("unix", path)
+	var inUse *transport.InUseError
+	if !errors.As(err, &inUse) || inUse.Path != path || !errors.Is(err, syscall.EADDRINUSE) {
+		if err == nil {
+			second.Close()
+		}
+		t.Errorf("%v", err)
+	}
+	c, err := transport.Wall{}.DialContext(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatalf("the first is gone: %v", err)
+	}
+	if s, err := say(c, "still here"); s != "still here" || err != nil {
+		t.Errorf("%q, %v", s, err)
+	}
+	c.Close()
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // as a process that is killed
+	l.Close()
+	next := echo(t, transport.Wall{}, "unix", path)
+	next.Close()
 }

@@ -93,8 +93,11 @@ func (f *envFiles) remove() {
 	}
 }
 
-// close removes what is left and lets the files go.
+// close removes what is left and lets the files go; nil has none.
 func (f *envFiles) close() {
+	if f == nil {
+		return
+	}
 	f.remove()
 	os.Remove(f.lock) // while it is held: who waits for it makes a new one
 	f.free()

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -95,18 +93,20 @@ func runProxy(ctx context.Context, s Streams, f proxyFlags) error {
 	if fi, err := os.Stat(filepath.Dir(f.listen)); err != nil || !fi.IsDir() {
 		return exitf(ExitUsage, "--listen %q: its directory is not there", f.listen)
 	}
-	if c, err := net.DialTimeout("unix", f.listen, time.Second); err == nil {
-		c.Close()
-		return exitf(ExitEnvironment, "--listen %q: a process that lives listens there", f.listen)
-	}
 	plan := &fault.Plan{Seed: 1}
-	if err := f.armFile(plan); err != nil {
+	armed, err := f.armFile(plan)
+	if err != nil {
 		return err
 	}
+	files, err := f.claim()
+	if err != nil {
+		return err
+	}
+	defer files.close()
 	out := s.Out
-	if f.ledger != "" { // emptied last: a start that is refused changes nothing
-		file, err := os.OpenFile(f.ledger, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-		if err != nil {
+	var file *ledgerFile
+	if f.ledger != "" {
+		if file, err = openLedger(f.ledger); err != nil {
 			return exitf(codeOfFile(err), "--ledger %q: %w", f.ledger, err)
 		}
 		defer file.Close()
@@ -114,39 +114,53 @@ func runProxy(ctx context.Context, s Streams, f proxyFlags) error {
 	}
 	l := &ledger.Ledger{}
 	l.Limit(proxyKeeps, nil) // what it holds is read by nobody: the lines are the ledger
+	lines := make(chan ledger.Entry, 256)
 	if !f.quiet {
-		lines := make(chan ledger.Entry, 256)
 		l.Subscribe(func(e ledger.Entry) { lines <- e })
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			enc := json.NewEncoder(out)
-			for e := range lines {
-				if err := enc.Encode(e); err != nil {
-					fmt.Fprintln(s.Err, "csilab: ledger:", err)
-				}
-			}
-		}()
-		defer func() { close(lines); <-done }()
 	}
 	in := &fault.Interceptor{Ledger: l, Plan: plan, Classify: hop.CodeOf, World: proxied{}}
 	p, err := hop.NewProxy(hop.ProxyConfig{Network: transport.Wall{}, Listen: f.listen, Driver: f.driver, Component: f.component, Node: f.node, In: in})
 	if err != nil {
-		return exitf(ExitEnvironment, "%w", err)
+		file.undo()
+		return exitf(ExitEnvironment, "--listen %q: %w", f.listen, err)
 	}
-	stop, err := f.serveFaults(in.Plan)
+	var lost error // that a line was not written
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := file.empty(); err != nil {
+			lost = err
+		}
+		enc := json.NewEncoder(out)
+		for e := range lines {
+			if err := enc.Encode(e); err != nil && lost == nil {
+				lost = err
+				fmt.Fprintln(s.Err, "csilab: ledger:", err)
+			}
+		}
+	}()
+	end, err := f.serveFaults(files, in.Plan)
 	if err != nil {
-		return errors.Join(err, p.Close())
+		err = errors.Join(err, p.Close())
+		close(lines)
+		<-written
+		return err
 	}
-	defer stop()
+	defer end()
 	fmt.Fprintf(s.Err, "csilab: %s passes on to %s\n", f.listen, f.driver)
 	select {
 	case <-ctx.Done():
 	case <-p.Done():
 	}
 	in.Close()
-	if err := p.Close(); err != nil {
+	err = p.Close()
+	close(lines)
+	<-written
+	switch {
+	case err != nil:
 		return exitf(ExitUnknown, "%w", err)
+	case lost != nil:
+		return exitf(ExitEnvironment, "ledger: %w", lost)
 	}
-	return f.unfired(in.Plan)
+	return f.unfired(in.Plan, armed)
 }

@@ -88,6 +88,42 @@ func (d *decoder) operation(path string, r *fault.Rule, k fault.Kind) bool {
 	return false
 }
 
+// anyHop notes a rule without a hop that no call of the lab could meet: no hop has
+// its operation, or none that has it fits the kind.
+func (d *decoder) anyHop(path string, r fault.Rule, k fault.Kind) {
+	if r.Hop != "" {
+		return
+	}
+	var could []ledger.Hop
+	for _, h := range fault.Hops {
+		ofTask := k.Tasks || r.Phase == fault.Task || r.Phase == fault.Result
+		if (d.lab.Hops == nil || slices.Contains(d.lab.Hops, string(h))) && (!ofTask || h == ledger.VCenter) && (r.Op == "" || ofTask || fault.KnownOp(h, r.Op)) {
+			could = append(could, h)
+		}
+	}
+	exact := r.Op != "" && !strings.Contains(r.Op, "*")
+	switch {
+	case len(could) == 0 && r.Op != "":
+		d.Wrong(path+".op", "no hop of this lab has an operation %q; it has hops %s", r.Op, strings.Join(d.lab.Hops, ", "))
+	case len(could) == 0:
+		d.Wrong(path+".do", "%s is for tasks, and this lab has no hop vcenter; it has %s", k.Name, strings.Join(d.lab.Hops, ", "))
+	case !slices.ContainsFunc(could, k.OnHop):
+		d.Wrong(path+".do", "%s does not fit hop %s, where the rule's calls are; it fits %s", k.Name, texts(could), texts(k.Hops))
+	case exact && k.Fits != nil && !slices.ContainsFunc(could, func(h ledger.Hop) bool { return k.On(fault.Call{Hop: h, Op: r.Normal().Op}, r.Phase) }):
+		if k.In(r.Phase) { // otherwise the kind says so
+			d.Wrong(path+".do", "%s does not fit %s", k.Name, r.Op)
+		}
+	}
+}
+
+func texts(hops []ledger.Hop) string {
+	var out []string
+	for _, h := range hops {
+		out = append(out, string(h))
+	}
+	return strings.Join(out, ", ")
+}
+
 // hopsOf are the hops that have an operation.
 func hopsOf(op string) (out []string) {
 	for _, h := range fault.Hops {

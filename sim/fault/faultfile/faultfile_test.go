@@ -126,6 +126,13 @@ func TestErrors(t *testing.T) {
 		{"node", head + "- {name: a, node: node-3, do: hang}\n- {name: b, component: kubelet@node-9, do: hang}\n", faultfile.Lab{Nodes: []string{"node-1", "node-2"}}, []string{
 			`rules[0].node: this lab has no node "node-3"; did you mean node-1?`, `rules[1].component: this lab has no node "node-9"`}},
 		{"hop that the lab has not", head + "- {name: a, hop: wsapi, do: hang}\n", faultfile.Lab{Hops: []string{"csi"}}, []string{"f.yaml:4:18: rules[0].hop: this lab has no hop wsapi; it has csi"}},
+		{"kind and the hop of the operation", head + "- {name: a, op: Mount, do: drop}\n", faultfile.Lab{}, []string{
+			`f.yaml:4:28: rules[0].do: drop does not fit hop host, where the rule's calls are; it fits csi, registration, vcenter, csp, wsapi, kube`}},
+		{"kind and the lab's hops", head + "- {name: a, do: {slow-body: {over: 1s}}}\n- {name: b, do: task-never-ends}\n", faultfile.Lab{Hops: []string{"csi", "registration"}}, []string{
+			`f.yaml:4:17: rules[0].do: slow-body does not fit hop csi, registration, where the rule's calls are; it fits vcenter, csp, wsapi`,
+			`f.yaml:5:17: rules[1].do: task-never-ends is for tasks, and this lab has no hop vcenter; it has csi, registration`}},
+		{"operation and the lab's hops", head + "- {name: a, op: CnsAttachVolume, do: hang}\n", faultfile.Lab{Hops: []string{"csi", "registration"}}, []string{
+			`f.yaml:4:17: rules[0].op: no hop of this lab has an operation "CnsAttachVolume"; it has hops csi, registration`}},
 		{"what the lab can't", head + "- {name: a, do: crash}\n", faultfile.Lab{World: struct{}{}}, []string{"f.yaml:4:17: rules[0].do: crash: this lab can't crash components"}},
 		{"alias", head + "- &a {name: a, do: hang}\n", faultfile.Lab{}, []string{"anchors and aliases are not taken"}},
 	} {

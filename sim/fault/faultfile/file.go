@@ -186,6 +186,9 @@ func (d *decoder) rule(path string, r Rule) fault.Rule {
 		}
 	}
 	opOK := d.operation(path, &out, r.Do.kind)
+	if opOK {
+		d.anyHop(path, out, r.Do.kind)
+	}
 	if d.FailedAt(r.Do.path) { // parameters that are wrong make no action
 		return out
 	}
