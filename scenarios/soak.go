@@ -44,6 +44,7 @@ type Soak struct {
 // SoakPlan is a fault file. Its rules must fire, as those of any file.
 type SoakPlan struct {
 	File  string
+	Fits  func(sim.Options) error              // whether a lab with the options can have them; nil: any can
 	Rules func(*sim.Lab) ([]fault.Rule, error) // new ones for each lab, for they count
 }
 

@@ -13,6 +13,9 @@ func Shrink(failed SoakResult, run func(Soak) (res SoakResult, more bool)) SoakR
 	for {
 		smaller, more := false, true
 		for _, s := range less(best.Soak) {
+			if p := s.Plan; p != nil && p.Fits != nil && p.Fits(s.Options) != nil {
+				continue // it would fail for that
+			}
 			var res SoakResult
 			if res, more = run(s); !more {
 				return best

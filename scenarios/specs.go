@@ -13,6 +13,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 
 	"github.com/csilab/csilab/scenarios/flow"
+	"github.com/csilab/csilab/scenarios/shell"
 	"github.com/csilab/csilab/scenarios/sweep"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/bubble"
@@ -134,16 +135,7 @@ func Run(ctx context.Context, s Scenario, cfg Config) Result {
 }
 
 func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
-	opts := cfg.Options
-	// Before WithDefaults, and so not seen by what it fills in.
-	misfit := (len(opts.VCenters) > 0 || opts.Storage != nil) && s.Options != nil
-	if s.Options != nil && !misfit {
-		s.Options(&opts)
-	}
-	if cfg.Mutate && s.MutateOptions != nil {
-		s.MutateOptions(&opts)
-	}
-	opts = opts.WithDefaults()
+	opts, misfit := cfg.lab(s)
 	res = Result{Scenario: s.Name, System: opts.System(), Text: s.Text, Seed: opts.Seed, Host: opts.Host, Timers: opts.Timers}
 	start := time.Now()
 	defer func() {
@@ -151,14 +143,14 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 		if res.Class != Passed && res.Class != Skipped {
 			what := s.Replay
 			if what == "" {
-				what = fmt.Sprintf("--focus '^%s$'", s.Name)
+				what = "--focus " + shell.Word("^"+s.Name+"$")
 			}
 			res.Replay = fmt.Sprintf("go run ./cmd/csilab run --backend %s %s --host %s --timers %s --seed %d", opts.System(), what, opts.Host, opts.Timers, opts.Seed)
 			if opts.Bubble {
 				res.Replay += " --time bubble"
 			}
 			if cfg.Lab != "" {
-				res.Replay += " --lab " + cfg.Lab
+				res.Replay += " --lab " + shell.Word(cfg.Lab)
 			} else if n := cfg.Options.Nodes; n > 2 {
 				res.Replay += fmt.Sprintf(" --nodes %d", n)
 			}
@@ -166,7 +158,7 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 				res.Replay += fmt.Sprintf(" --every %d", cfg.SweepEvery)
 			}
 			if cfg.Faults != "" {
-				res.Replay += " --faults " + cfg.Faults
+				res.Replay += " --faults " + shell.Word(cfg.Faults)
 			}
 			if cfg.Timeout > 0 {
 				res.Replay += fmt.Sprintf(" --timeout %v", cfg.Timeout)
@@ -262,10 +254,8 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 func Specs(cfgs ...Config) (stop func()) {
 	var selected []selection
 	for _, cfg := range cfgs {
-		for _, s := range All() {
-			if cfg.selects(s) && s.fits(cfg.Options.WithDefaults().Backend) {
-				selected = append(selected, selection{s, cfg, cfg.Options.System()})
-			}
+		for _, s := range cfg.selected() {
+			selected = append(selected, selection{s, cfg, cfg.Options.System()})
 		}
 	}
 	several := slices.ContainsFunc(selected, func(s selection) bool { return s.system != selected[0].system })
@@ -365,6 +355,51 @@ func (s selection) rank() int {
 // selects says whether a scenario is to be run.
 func (c Config) selects(s Scenario) bool {
 	return (c.Focus == nil || c.Focus.MatchString(s.Name)) && (c.Label == nil || c.Label(s.Labels)) && (c.Only == nil || c.Only(s))
+}
+
+// lab is what a scenario's lab is made of; misfit says that it needs one of its own
+// shape, and the options have another.
+func (c Config) lab(s Scenario) (opts sim.Options, misfit bool) {
+	opts = c.Options
+	// Before WithDefaults, and so not seen by what it fills in.
+	misfit = (len(opts.VCenters) > 0 || opts.Storage != nil) && s.Options != nil
+	if s.Options != nil && !misfit {
+		s.Options(&opts)
+	}
+	if c.Mutate && s.MutateOptions != nil {
+		s.MutateOptions(&opts)
+	}
+	return opts.WithDefaults(), misfit
+}
+
+// selected are the scenarios to be run.
+func (c Config) selected() (out []Scenario) {
+	for _, s := range All() {
+		if c.selects(s) && s.fits(c.Options.WithDefaults().Backend) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Empty says whether no scenario is to be run.
+func (c Config) Empty() bool { return len(c.selected()) == 0 }
+
+// LabOf is what the lab of a scenario is made of.
+type LabOf struct {
+	Scenario string
+	Options  sim.Options
+}
+
+// Labs are those that faults of the user's are armed in: of the scenarios to be run
+// all that have a lab, and no faults of their own.
+func (c Config) Labs() (out []LabOf) {
+	for _, s := range c.selected() {
+		if opts, misfit := c.lab(s); !misfit && s.Sweep == nil {
+			out = append(out, LabOf{s.Name, opts})
+		}
+	}
+	return out
 }
 
 // InVirtualTime says whether a scenario shows all that it is about on memory

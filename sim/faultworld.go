@@ -133,9 +133,9 @@ func (l *Lab) TakesPart(component string, c fault.Call) bool {
 }
 
 // FaultWorld is what faults of a lab with these options act on, to judge a plan
-// before there is a lab: its hops, and a world that tells which kinds it lacks.
-// Nothing of it runs.
-func (o Options) FaultWorld() (world any, hops []ledger.Hop) {
+// before there is a lab: its hops and nodes, and a world that tells which kinds it
+// lacks. Nothing of it runs.
+func (o Options) FaultWorld() (world any, hops []ledger.Hop, nodes []string) {
 	l := &Lab{opts: o.WithDefaults()}
-	return l, l.Hops()
+	return l, l.Hops(), l.opts.nodeNames()
 }

@@ -114,8 +114,7 @@ func (b *hpe) start(ctx context.Context) error {
 		return &EnvironmentError{fmt.Errorf("storage provider: %w", err)}
 	}
 	b.cspAddr = b.first.Addr().String()
-	for i := range l.opts.Nodes {
-		name := fmt.Sprintf("%s%d", l.opts.NodePrefix, i+1)
+	for i, name := range l.opts.nodeNames() {
 		uuid := host.UUIDOf(fmt.Sprintf("%d|machine|%s", l.opts.Seed, name))
 		m := machine{name: name, uuid: uuid, bios: uuid, adapters: b.adapters(i)}
 		if z := l.opts.Zones; len(z) > 0 {

@@ -41,6 +41,22 @@ func (o Options) vcenters() []VCenter {
 	return []VCenter{vc}
 }
 
+// nodeNames are the names that the nodes of a lab get.
+func (o Options) nodeNames() (names []string) {
+	if o.Backend == HPE {
+		for i := range o.Nodes {
+			names = append(names, fmt.Sprintf("%s%d", o.NodePrefix, i+1))
+		}
+		return names
+	}
+	for _, v := range o.vcenters() {
+		for _, n := range v.Nodes {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
 // validateVCenters wants names that are unique, and nodes.
 func (o Options) validateVCenters() error {
 	names, nodes := map[string]bool{}, map[string]bool{}

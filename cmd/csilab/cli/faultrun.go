@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"github.com/csilab/csilab/scenarios"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/fault/faultfile"
@@ -28,11 +29,9 @@ func readPlan(file string) (p plan, err error) {
 
 // fits refuses what a lab with some options can't have.
 func (p plan) fits(o sim.Options) error {
-	world, hops := o.FaultWorld()
-	if _, err := faultfile.Parse(p.file, p.b, faultfile.Lab{World: world, Hops: texts(hops)}); err != nil {
-		return exitf(ExitUsage, "--faults with --backend %s: %w", o.System(), err)
-	}
-	return nil
+	world, hops, nodes := o.FaultWorld()
+	_, err := faultfile.Parse(p.file, p.b, faultfile.Lab{World: world, Hops: texts(hops), Nodes: nodes})
+	return err
 }
 
 // rules are new ones for a lab, for they count.
@@ -40,9 +39,10 @@ func (p plan) rules(l *sim.Lab) ([]fault.Rule, error) {
 	return faultfile.Parse(p.file, p.b, faultfile.Lab{World: l, Hops: texts(l.Hops()), Nodes: l.Nodes()})
 }
 
-// arm reads the fault file of --faults; what it returns arms it in a lab. A plan
-// that the lab of one of the backends can't have is refused at once.
-func (f runFlags) arm(backends []sim.Options) (func(*sim.Lab) error, error) {
+// arm reads the fault file of --faults, and refuses one that a lab of those that
+// would be started can't have: with the options of all, or, where scenarios are
+// selected, with those of each of them.
+func (f runFlags) arm(all []sim.Options, cfgs []scenarios.Config) (func(*sim.Lab) error, error) {
 	if f.faults == "" {
 		return nil, nil
 	}
@@ -50,10 +50,23 @@ func (f runFlags) arm(backends []sim.Options) (func(*sim.Lab) error, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range backends {
+	for i, o := range all {
 		o.Bubble = o.Bubble || f.time == "bubble"
-		if err := p.fits(o); err != nil {
-			return nil, err
+		wrong := p.fits(o)
+		if len(cfgs) > 0 && len(cfgs[i].Labs()) > 0 {
+			fits := wrong == nil
+			wrong = nil
+			for _, l := range cfgs[i].Labs() {
+				l.Options.Bubble = o.Bubble
+				if err := p.fits(l.Options); err != nil && fits {
+					return nil, exitf(ExitUsage, "--faults with --backend %s, scenario %s (--focus leaves it out): %w", o.System(), l.Scenario, err)
+				} else if err != nil {
+					wrong = err
+				}
+			}
+		}
+		if wrong != nil {
+			return nil, exitf(ExitUsage, "--faults with --backend %s: %w", o.System(), wrong)
 		}
 	}
 	return func(l *sim.Lab) error {

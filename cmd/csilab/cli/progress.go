@@ -46,6 +46,9 @@ func newProgress(s Streams, toErr bool) *progress {
 }
 
 func isTerminal(w io.Writer) bool {
+	if o, ok := w.(*output); ok {
+		w = o.w
+	}
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {
 		return false
@@ -163,14 +166,20 @@ func (p *progress) done(r scenarios.Result) {
 }
 
 // summary prints the last line.
-func (p *progress) summary(passed, failed, skipped, notBegun int) {
+func (p *progress) summary(passed, failed, skipped, interrupted, notBegun int) {
 	if p.stop != nil {
 		close(p.stop)
 		<-p.stopped
 	}
 	why := ""
-	if notBegun > 0 {
+	switch {
+	case interrupted+notBegun == 0:
+	case notBegun == 0:
+		why = fmt.Sprintf(" (interrupted: %d had begun)", interrupted)
+	case interrupted == 0:
 		why = fmt.Sprintf(" (interrupted: %d had not begun)", notBegun)
+	default:
+		why = fmt.Sprintf(" (interrupted: %d had begun, %d had not)", interrupted, notBegun)
 	}
 	fmt.Fprintf(p.w, "%d passed, %d failed, %d skipped%s\n", passed, failed, skipped, why)
 }

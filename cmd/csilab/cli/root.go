@@ -49,9 +49,11 @@ func Run(ctx context.Context, s Streams, args []string) (code int) {
 			code = ExitUnknown
 		}
 	}()
+	out := &output{w: s.Out}
+	s.Out = out
 	root := newRoot(s)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := out.judge(root.ExecuteContext(ctx))
 	if err != nil && err.Error() != "" {
 		fmt.Fprintln(s.Err, "csilab:", err)
 	}

@@ -320,22 +320,16 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	opts := all[0]
 	if f.keep == "" {
 		f.keep = filepath.Join(opts.StateRoot, "ledgers") // made when one is written
-	} else if err := os.MkdirAll(f.keep, 0o755); err != nil {
+	} else if err := usable(f.keep); err != nil {
 		return exitf(ExitUsage, "--keep %q: %v", f.keep, err)
 	}
 	if f.junit != "" {
 		// Better now than after the run.
-		if err := touch(f.junit); err != nil {
+		if err := writable(f.junit); err != nil {
 			return exitf(ExitUsage, "--junit %q: %v", f.junit, err)
 		}
 	}
-	arm, err := f.arm(all)
-	if err != nil {
-		return err
-	}
-	sim.Sweep(opts) // what labs that were killed have left
 	progress := newProgress(s, f.output == "json")
-	progress.header(all, f.mixes())
 	var mu sync.Mutex
 	var results []scenarios.Result
 	var labels func([]string) bool
@@ -344,7 +338,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		labels = func(l []string) bool { return filter(l) }
 	}
 	cfg := scenarios.Config{
-		Options: opts, Lab: f.lab, Arm: arm, Faults: f.faults, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(f.time, opts), Timeout: f.timeout, Keep: f.keep, KeepAll: f.keepAll, Mutate: f.mutate, SweepBubbles: programs{},
+		Options: opts, Lab: f.lab, Faults: f.faults, Focus: regexp.MustCompile(f.focus), Label: labels, Parallel: parallel(f.time, opts), Timeout: f.timeout, Keep: f.keep, KeepAll: f.keepAll, Mutate: f.mutate, SweepBubbles: programs{},
 		Start: progress.start, Progress: progress.cell,
 		Done: func(r scenarios.Result) {
 			mu.Lock()
@@ -356,30 +350,47 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	if f.time == "bubble" {
 		cfg.Bubbles = bubble.Program()
 	}
-	if len(f.files) > 0 {
-		err = runFiles(ctx, f, manifests.Scenario(f.timeout), cfg)
-	} else {
-		var cfgs []scenarios.Config
+	var cfgs []scenarios.Config // none with the user's manifests
+	if len(f.files) == 0 {
 		for i, o := range all {
 			c := cfg
 			c.Options, c.SweepEvery = o, f.cells(i)
+			cfgs = append(cfgs, c)
+		}
+		if !slices.ContainsFunc(cfgs, func(c scenarios.Config) bool { return !c.Empty() }) {
+			return exitf(ExitUsage, "no scenario matches --focus %q --label %q; `csilab list` lists them", f.focus, f.label)
+		}
+	}
+	arm, err := f.arm(all, cfgs)
+	if err != nil {
+		return err
+	}
+	sim.Sweep(opts) // what labs that were killed have left
+	progress.header(all, f.mixes())
+	if len(f.files) > 0 {
+		cfg.Arm = arm
+		err = runFiles(ctx, f, manifests.Scenario(f.timeout), cfg)
+	} else {
+		var mixed []scenarios.Config
+		for _, c := range cfgs {
+			c.Arm = arm
 			if f.mixes() {
 				v := c
-				if v.Options, err = f.virtual(s, o); err != nil {
+				if v.Options, err = f.virtual(s, c.Options); err != nil {
 					return err
 				}
 				v.Bubbles, v.Only = bubble.Program(), scenarios.InVirtualTime
-				cfgs = append(cfgs, v)
+				mixed = append(mixed, v)
 				c.Only = func(sc scenarios.Scenario) bool { return !scenarios.InVirtualTime(sc) }
 			}
-			cfgs = append(cfgs, c)
+			mixed = append(mixed, c)
 		}
-		err = runScenarios(f, cfgs)
+		err = runScenarios(f, mixed)
 	}
 	if err != nil {
 		return err
 	}
-	worst, passed, failed, skipped, notBegun := ExitOK, 0, 0, 0, 0
+	worst, passed, failed, skipped, interrupted, notBegun := ExitOK, 0, 0, 0, 0, 0
 	for _, r := range results {
 		code := codeOfClass(r.Class)
 		if r.Reason == scenarios.NotBegun {
@@ -390,6 +401,8 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 			skipped++
 		case code == ExitOK:
 			passed++
+		case code == ExitInterrupted: // nothing is known of it
+			interrupted++
 		default:
 			failed++
 		}
@@ -397,20 +410,17 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 			worst = code
 		}
 	}
-	if len(results) == 0 {
-		return exitf(ExitUsage, "no scenario matches --focus %q --label %q; `csilab list` lists them", f.focus, f.label)
-	}
 	if context.Cause(ctx) == errSignal {
 		worst = ExitInterrupted
 	}
 	if f.output == "json" {
 		enc := json.NewEncoder(s.Out)
 		enc.SetIndent("", "  ")
-		if err := enc.Encode(map[string]any{"results": results, "passed": passed, "failed": failed, "skipped": skipped, "exitCode": worst}); err != nil {
+		if err := enc.Encode(map[string]any{"results": results, "passed": passed, "failed": failed, "skipped": skipped, "interrupted": interrupted, "exitCode": worst}); err != nil {
 			return err
 		}
 	}
-	progress.summary(passed, failed, skipped, notBegun)
+	progress.summary(passed, failed, skipped, interrupted, notBegun)
 	if worst != ExitOK {
 		return &exitError{worst, errors.New("")}
 	}
@@ -439,18 +449,6 @@ func parallel(mode string, o sim.Options) int {
 		return 4 * runtime.GOMAXPROCS(0)
 	}
 	return 2 * runtime.GOMAXPROCS(0)
-}
-
-// touch makes sure that a file can be written.
-func touch(file string) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 // verdict takes Ginkgo's word; the results say the rest.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -78,10 +79,21 @@ are refused, and stay.`,
 			if cmd.Flags().Changed(noPathRetry) && !f.hosts {
 				return exitf(ExitUsage, "--%s is for --hosts", noPathRetry)
 			}
-			for flag, backend := range map[string]string{noPathRetry: backendHPE, "vcenter-version": backendVSphere, "datastores": backendVSphere, "arrays": backendHPE, "csp-listen": backendHPE, "wsapi-listen": backendHPE, "listen": backendVSphere} {
-				if f.lab == "" && cmd.Flags().Changed(flag) && f.backend != backend && f.backend != backendAll {
-					return exitf(ExitUsage, "--%s is for --backend %s or all", flag, backend)
+			if !slices.Contains([]string{backendVSphere, backendHPE, backendAll}, f.backend) {
+				return exitf(ExitUsage, "--backend %q: allowed are vsphere, hpe, all", f.backend)
+			}
+			for _, of := range []struct{ backend, flags string }{
+				{backendVSphere, "listen vcenter-version datastores zones"},
+				{backendHPE, "arrays csp-listen wsapi-listen " + noPathRetry},
+			} {
+				for _, flag := range strings.Fields(of.flags) {
+					if f.lab == "" && cmd.Flags().Changed(flag) && f.backend != of.backend && f.backend != backendAll {
+						return exitf(ExitUsage, "--%s is for --backend %s or all", flag, of.backend)
+					}
 				}
+			}
+			if cmd.Flags().Changed("nodes") && f.backend == backendHPE && !f.hosts {
+				return exitf(ExitUsage, "--nodes %d: with --backend hpe it is for --hosts; without, hosts of arrays are those that clients make", f.nodes)
 			}
 			return serve(cmd.Context(), s, f)
 		},
@@ -158,19 +170,15 @@ func (f serveFlags) plan() ([]served, *labfile.Storage, error) {
 		}
 		return plan, arrays, nil
 	}
+	if f.nodes < 0 || f.nodes > 64 {
+		return nil, nil, exitf(ExitUsage, "--nodes %d: allowed are 0 to 64", f.nodes)
+	}
 	var arrays *labfile.Storage
-	switch f.backend {
-	case backendVSphere:
-	case backendHPE, backendAll:
+	if f.backend != backendVSphere {
 		var err error
 		if arrays, err = f.planArrays(); err != nil || f.backend == backendHPE {
 			return nil, arrays, err
 		}
-	default:
-		return nil, nil, exitf(ExitUsage, "--backend %q: allowed are vsphere, hpe, all", f.backend)
-	}
-	if f.nodes < 0 || f.nodes > 64 {
-		return nil, nil, exitf(ExitUsage, "--nodes %d: allowed are 0 to 64", f.nodes)
 	}
 	if _, _, err := checkListen("--listen", f.listen); err != nil {
 		return nil, nil, err

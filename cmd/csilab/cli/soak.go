@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/csilab/csilab/scenarios"
+	"github.com/csilab/csilab/scenarios/shell"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/bubble"
 )
@@ -141,8 +142,8 @@ func (f soakFlags) faultsOf(l *scenarios.SoakLimits) error {
 			if err != nil {
 				return err
 			}
-			l.Plan = &scenarios.SoakPlan{File: name, Rules: p.rules}
-			if err := f.fitPlan(*l, p); err != nil {
+			l.Plan = &scenarios.SoakPlan{File: name, Fits: p.fits, Rules: p.rules}
+			if err := f.fitPlan(*l); err != nil {
 				return err
 			}
 		case strings.ContainsAny(name, "./\\"):
@@ -162,18 +163,23 @@ func (f soakFlags) faultsOf(l *scenarios.SoakLimits) error {
 	return f.fit(*l, named)
 }
 
-// fitPlan refuses a fault file that the system of a seed can't have.
-func (f soakFlags) fitPlan(l scenarios.SoakLimits, p plan) error {
-	seen := map[string]bool{}
+// fitPlan refuses a fault file that the lab of a seed can't have.
+func (f soakFlags) fitPlan(l scenarios.SoakLimits) error {
+	type lab struct {
+		system string
+		nodes  int
+	}
+	seen := map[lab]bool{}
 	for i := range f.seeds {
-		on := scenarios.DrawSoak(f.seed+uint64(i), l).Options
+		seed := f.seed + uint64(i)
+		on := scenarios.DrawSoak(seed, l).Options
 		on.Bubble = true
-		if seen[on.System()] {
+		if seen[lab{on.System(), on.Nodes}] {
 			continue
 		}
-		seen[on.System()] = true
-		if err := p.fits(on); err != nil {
-			return err
+		seen[lab{on.System(), on.Nodes}] = true
+		if err := l.Plan.Fits(on); err != nil {
+			return exitf(ExitUsage, "--faults with seed %d (--backend %s, --nodes %d): %w", seed, on.System(), on.Nodes, err)
 		}
 	}
 	return nil
@@ -210,10 +216,12 @@ func soak(ctx context.Context, s Streams, f soakFlags) error {
 	if err != nil {
 		return err
 	}
-	sim.Sweep(sim.Options{Log: logger(s.Err, f.verbose)}) // what labs that were killed have left
 	if f.keep == "" {
 		f.keep = filepath.Join(sim.Options{}.WithDefaults().StateRoot, "ledgers")
+	} else if err := usable(f.keep); err != nil {
+		return exitf(ExitUsage, "--keep %q: %v", f.keep, err)
 	}
+	sim.Sweep(sim.Options{Log: logger(s.Err, f.verbose)}) // what labs that were killed have left
 	run := func(ctx context.Context, p scenarios.Soak) (res scenarios.SoakResult) {
 		p.Options.Bubble, p.Options.Log = true, logger(s.Err, f.verbose)
 		err := bubble.Program().Run(ctx, func(ctx context.Context) error {
@@ -231,16 +239,21 @@ func soak(ctx context.Context, s Streams, f soakFlags) error {
 	}
 	var mu sync.Mutex
 	var results []scenarios.SoakResult
+	notBegun := []uint64{} // seeds, where the run is interrupted
 	worst := ExitOK
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range f.seeds {
 		g.Go(func() error {
+			seed := f.seed + uint64(i)
 			if ctx.Err() != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				notBegun = append(notBegun, seed)
 				return nil
 			}
 			start := time.Now()
-			res := run(ctx, scenarios.DrawSoak(f.seed+uint64(i), limits))
+			res := run(ctx, scenarios.DrawSoak(seed, limits))
 			if code := codeOfClass(res.Class); code != ExitOK && code != ExitInterrupted && f.shrink > 0 && !res.Unfired {
 				end := time.Now().Add(f.shrink)
 				ledgers := []string{res.Ledger}
@@ -274,25 +287,47 @@ func soak(ctx context.Context, s Streams, f soakFlags) error {
 	if context.Cause(ctx) == errSignal {
 		worst = ExitInterrupted
 	}
-	passed := 0
+	passed, interrupted := 0, 0
 	for _, r := range results {
-		if r.Class == scenarios.Passed {
+		switch r.Class {
+		case scenarios.Passed:
 			passed++
+		case scenarios.Interrupted: // nothing is known of it
+			interrupted++
 		}
 	}
+	failed := len(results) - passed - interrupted
+	slices.Sort(notBegun)
 	if f.output == "json" {
 		enc := json.NewEncoder(s.Out)
 		enc.SetIndent("", "  ")
-		if err := enc.Encode(map[string]any{"results": results, "passed": passed, "failed": len(results) - passed, "exitCode": worst}); err != nil {
+		if err := enc.Encode(map[string]any{"results": results, "passed": passed, "failed": failed, "interrupted": interrupted, "notBegun": notBegun, "exitCode": worst}); err != nil {
 			return err
 		}
 	} else {
-		fmt.Fprintf(s.Out, "%d passed, %d failed\n", passed, len(results)-passed)
+		why := ""
+		if interrupted+len(notBegun) > 0 {
+			why = fmt.Sprintf(" (interrupted: %d had begun%s)", interrupted, notBegunText(notBegun))
+		}
+		fmt.Fprintf(s.Out, "%d passed, %d failed%s\n", passed, failed, why)
 	}
 	if worst != ExitOK {
 		return &exitError{worst, errors.New("")}
 	}
 	return nil
+}
+
+// notBegunText tells of the seeds, in order, whose turn had not come: they follow
+// each other, for seeds are begun in order.
+func notBegunText(seeds []uint64) string {
+	switch n := len(seeds); n {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(", seed %d had not", seeds[0])
+	default:
+		return fmt.Sprintf(", seeds %d to %d had not", seeds[0], seeds[n-1])
+	}
 }
 
 // soakText tells of one run.
@@ -326,5 +361,5 @@ func soakReplay(s scenarios.Soak) string {
 		several = fmt.Sprintf("--arrays %d", max(1, s.Options.Arrays))
 	}
 	return fmt.Sprintf("go run ./cmd/csilab soak --seed %d --backend %s %s --volumes %d --nodes %d --duration %v --faults %s --shrink 0",
-		s.Seed, s.Options.System(), several, s.Volumes, s.Options.Nodes, s.Duration, faults)
+		s.Seed, s.Options.System(), several, s.Volumes, s.Options.Nodes, s.Duration, shell.Word(faults))
 }

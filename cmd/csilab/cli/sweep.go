@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -191,6 +190,19 @@ func (f *sweepFlags) config(s Streams, args []string) (cfg sweep.Config, err err
 	return cfg, nil
 }
 
+// leftOut are the flows that make no sense on one of the systems, and so are not run
+// there.
+func leftOut(cfg sweep.Config) (out []string) {
+	for _, x := range cfg.Flows {
+		for _, o := range cfg.Systems {
+			if !x.Fits(o.Backend) {
+				out = append(out, fmt.Sprintf("%s on %s (it is about %s)", x.Name, o.System(), strings.Join(x.Backends, " and ")))
+			}
+		}
+	}
+	return out
+}
+
 func runSweep(ctx context.Context, s Streams, f sweepFlags, args []string) error {
 	cfg, err := f.config(s, args)
 	if err != nil {
@@ -199,12 +211,12 @@ func runSweep(ctx context.Context, s Streams, f sweepFlags, args []string) error
 	real := cfg.Systems[0].Host == "real"
 	if f.run.keep == "" {
 		f.run.keep = filepath.Join(cfg.Systems[0].StateRoot, "ledgers")
-	} else if err := os.MkdirAll(f.run.keep, 0o755); err != nil {
+	} else if err := usable(f.run.keep); err != nil {
 		return exitf(ExitUsage, "--keep %q: %v", f.run.keep, err)
 	}
 	cfg.Ledgers = f.run.keep
 	if f.run.junit != "" {
-		if err := touch(f.run.junit); err != nil {
+		if err := writable(f.run.junit); err != nil {
 			return exitf(ExitUsage, "--junit %q: %v", f.run.junit, err)
 		}
 	}
@@ -215,6 +227,9 @@ func runSweep(ctx context.Context, s Streams, f sweepFlags, args []string) error
 	w := s.Out
 	if f.run.output == "json" {
 		w = s.Err
+	}
+	if out := leftOut(cfg); len(out) > 0 {
+		fmt.Fprintf(w, "csilab: left out: %s\n", strings.Join(out, ", "))
 	}
 	show := newSweepProgress(w)
 	cfg.Progress = show.cell
