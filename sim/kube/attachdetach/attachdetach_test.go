@@ -550,6 +550,26 @@ func TestDriverWithoutAttach(t *testing.T) {
 	})
 }
 
+// An ephemeral volume is attached for the pod that its claim was made for, and for
+// no other.
+func TestEphemeralVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.node("n")
+		w.volume("p-v")
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{NodeName: "n",
+			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}}}
+		w.must(w.c.Create(ctx, p))
+		w.want(w.after(time.Minute))
+		_, err := store.Modify(ctx, w.c, "default", "p-v", func(c *corev1.PersistentVolumeClaim) error {
+			c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(p, corev1.SchemeGroupVersion.WithKind("Pod"))}
+			return nil
+		})
+		w.must(err)
+		w.want(w.after(time.Minute), "1m0s attach p-v to n")
+	})
+}
+
 func TestNodeThatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
