@@ -120,6 +120,7 @@ func (e *engine) clean(ctx context.Context, p *Part) {
 	var calls []Call
 	var entries []ledger.Entry
 	lacking := map[string]string{}
+	stopped := func() bool { return ctx.Err() != nil } // from outside
 	err := e.inside(ctx, p, func(ctx context.Context) error {
 		lab, err := e.ready(ctx, p)
 		if err != nil {
@@ -156,7 +157,9 @@ func (e *engine) clean(ctx context.Context, p *Part) {
 		}()
 		if err != nil {
 			err = explain(ctx, lab, err)
-			p.Ledger = e.keep(lab, p, "clean", err)
+			if !stopped() || errors.As(err, new(*sim.InvariantError)) {
+				p.Ledger = e.keep(lab, p, "clean", err)
+			}
 		}
 		return errors.Join(err, lab.Close())
 	})
@@ -207,6 +210,7 @@ type outcome struct {
 func (e *engine) run(ctx context.Context, p *Part, ps []planned, c *Cell, h *holder) {
 	// A bubble that is left goes on writing to what it was given.
 	got, lab := &outcome{}, h.lab
+	stopped := func() bool { return ctx.Err() != nil } // from outside
 	err := e.inside(ctx, p, func(ctx context.Context) error {
 		if lab == nil || h.part != p.String() {
 			if err := h.drop(); err != nil {
@@ -220,7 +224,9 @@ func (e *engine) run(ctx context.Context, p *Part, ps []planned, c *Cell, h *hol
 		err := e.cell(ctx, p, lab, ps, got)
 		if err != nil {
 			err = explain(ctx, lab, err)
-			got.ledger = e.keep(lab, p, c.ID, err)
+			if !stopped() || errors.As(err, new(*sim.InvariantError)) {
+				got.ledger = e.keep(lab, p, c.ID, err)
+			}
 		}
 		if err == nil && e.Bubbles == nil {
 			h.lab, h.part = lab, p.String()
@@ -230,8 +236,8 @@ func (e *engine) run(ctx context.Context, p *Part, ps []planned, c *Cell, h *hol
 		return errors.Join(err, lab.Close())
 	})
 	class, reason := flow.Classify(e.outer, err)
-	if ctx.Err() != nil && class != flow.Passed && class != flow.Invariant {
-		return // stopped from outside: nothing is known of it
+	if stopped() && class != flow.Passed && class != flow.Invariant {
+		return // nothing is known of it
 	}
 	if errors.Is(err, errFrozen) {
 		got = &outcome{}

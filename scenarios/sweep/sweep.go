@@ -84,6 +84,8 @@ type Part struct {
 	Ledger string     `json:"ledger,omitempty"`
 	// Possible is how many cells there are before Shard, Every and Pairs.
 	Possible int `json:"possibleCells"`
+	// Chosen is how many they leave; Cells are fewer when the run was stopped.
+	Chosen int `json:"chosenCells"`
 	// Length is how many calls the whole run without a fault made.
 	Length int `json:"-"`
 
@@ -251,6 +253,7 @@ func (e *engine) choose(p *Part, cells []planned) {
 		cells = slices.DeleteFunc(cells, func(c planned) bool { i++; return !e.Keep(c.call, c.kind, i) })
 	}
 	p.Possible = len(cells)
+	defer func() { p.Chosen = len(p.todo) }()
 	switch {
 	case len(e.Cells) > 0:
 		byID := map[string]planned{}

@@ -313,6 +313,27 @@ func TestShardsPairsAndSeeds(t *testing.T) {
 	}
 }
 
+// A sweep that is stopped says of how many cells nothing is known, and what its
+// end has cut short leaves no ledger as a failure does.
+func TestStopped(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	dir := t.TempDir()
+	r, err := sweep.Run(ctx, sweep.Config{Flows: []flow.Flow{find(t, "detach")}, Systems: systems[:1], Kinds: kindsOf(t, "drop-after"), Bubbles: bubble.In(t),
+		Workers: 3, Ledgers: dir, Progress: func(*sweep.Part, sweep.Cell, int, int) { stop() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, r)
+	p := r.Parts[0]
+	if r.Stopped == "" || len(p.Cells) == 0 || len(p.Cells) >= p.Chosen || p.Chosen != p.Possible {
+		t.Errorf("stopped %q with %d of %d cells, %d possible", r.Stopped, len(p.Cells), p.Chosen, p.Possible)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
 // On the wall a lab that is empty again takes the next cell.
 func TestOnTheWall(t *testing.T) {
 	r, err := sweep.Run(context.Background(), sweep.Config{Flows: []flow.Flow{find(t, "detach")}, Kinds: kindsOf(t, "drop-after"), Every: 4, Limit: time.Minute,

@@ -338,11 +338,14 @@ func writeSweep(w io.Writer, r *sweep.Report, misfits bool) {
 				fmt.Fprintf(w, "     ledger: %s\n", p.Ledger)
 			}
 		default:
-			mark := "✓"
+			mark, stopped := "✓", ""
+			if n := p.Chosen - len(p.Cells); n > 0 {
+				mark, stopped = "-", fmt.Sprintf("; the run was stopped before %d more", n)
+			}
 			if failed > 0 {
 				mark = "✗"
 			}
-			fmt.Fprintf(w, " %s %s: %d calls, %d of %d cells: %d healed, %d failed, %d did not fire\n", mark, p, len(p.Calls), len(p.Cells), p.Possible, healed, failed, idle)
+			fmt.Fprintf(w, " %s %s: %d calls, %d of %d cells: %d healed, %d failed, %d did not fire%s\n", mark, p, len(p.Calls), len(p.Cells), p.Possible, healed, failed, idle, stopped)
 		}
 		for _, c := range p.Cells {
 			switch c.State {
