@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,6 +93,23 @@ func TestRealHosts(t *testing.T) {
 				t.Errorf("%s: %s\nreplay: %s\nledger: %s", res.Class, res.Reason, res.Replay, res.Ledger)
 			}
 		})
+	}
+}
+
+// A ledger that can't be written is not lost in silence.
+func TestLedgerNotWritten(t *testing.T) {
+	t.Parallel()
+	s, ok := scenarios.Find("two-pods-one-node")
+	if !ok {
+		t.Fatal("no such scenario")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "memory"}, Keep: file, KeepAll: true})
+	if res.Class != scenarios.Passed || res.Ledger != "" || !strings.Contains(strings.Join(res.Notes, " "), "its ledger was not written") {
+		t.Errorf("%s: %s, ledger %q, notes %q", res.Class, res.Reason, res.Ledger, res.Notes)
 	}
 }
 

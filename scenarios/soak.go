@@ -186,7 +186,9 @@ func (s Soak) Run(ctx context.Context, keep string) (res SoakResult) {
 			err = errors.Join(v, err)
 		}
 		if keep != "" {
-			res.Ledger, _ = lab.WriteLedger(keep, fmt.Sprintf("soak-%s-%d", opts.System(), s.Seed))
+			var lost error
+			res.Ledger, lost = lab.WriteLedger(keep, fmt.Sprintf("soak-%s-%d", opts.System(), s.Seed))
+			err = unwritten(err, lost)
 		}
 	}
 	res.Class, res.Reason = classify(ctx, err)

@@ -235,14 +235,23 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 	res.Class, res.Reason = classify(outer, err)
 	keep := res.Class != Skipped && res.Class != Interrupted && (res.Class != Passed || cfg.KeepAll)
 	if keep && cfg.Keep != "" {
-		if f, lerr := lab.WriteLedger(cfg.Keep, fmt.Sprintf("%s.%s.seed-%d", opts.System(), s.Name, opts.Seed)); lerr == nil {
-			res.Ledger = f
+		var lost error
+		if res.Ledger, lost = lab.WriteLedger(cfg.Keep, fmt.Sprintf("%s.%s.seed-%d", opts.System(), s.Name, opts.Seed)); lost != nil {
+			res.Notes = append(res.Notes, unwritten(nil, lost).Error())
 		}
 	}
 	if cerr := lab.Close(); cerr != nil && res.Class == Passed {
 		res.Class, res.Reason = classify(outer, cerr)
 	}
 	return res
+}
+
+// unwritten adds to an error that the ledger that shows it could not be written.
+func unwritten(err, lost error) error {
+	if lost == nil {
+		return err
+	}
+	return errors.Join(err, fmt.Errorf("its ledger was not written: %w", lost))
 }
 
 // Specs adds a Ginkgo spec for each scenario that one of the configurations

@@ -158,7 +158,7 @@ func (e *engine) clean(ctx context.Context, p *Part) {
 		if err != nil {
 			err = explain(ctx, lab, err)
 			if !stopped() || errors.As(err, new(*sim.InvariantError)) {
-				p.Ledger = e.keep(lab, p, "clean", err)
+				p.Ledger, err = e.keep(lab, p, "clean", err)
 			}
 		}
 		return errors.Join(err, lab.Close())
@@ -185,16 +185,18 @@ func explain(ctx context.Context, lab *sim.Lab, err error) error {
 	return err
 }
 
-func (e *engine) keep(lab *sim.Lab, p *Part, what string, err error) string {
+// keep writes the ledger of a failure; the error says as well if it could not.
+func (e *engine) keep(lab *sim.Lab, p *Part, what string, err error) (string, error) {
 	if e.Ledgers == "" || sim.IsSkip(err) {
-		return ""
+		return "", err
 	}
 	name := fmt.Sprintf("sweep.%s.%s.seed%d.%s", p.Flow, p.System, p.Seed, what)
 	name = strings.NewReplacer("{", "", "}", "", "@", "-", "#", "-", ",", ".", ":", "-", "+", "and").Replace(name)
-	if f, lerr := lab.WriteLedger(e.Ledgers, name); lerr == nil {
-		return f
+	f, lost := lab.WriteLedger(e.Ledgers, name)
+	if lost != nil {
+		err = errors.Join(err, fmt.Errorf("its ledger was not written: %w", lost))
 	}
-	return ""
+	return f, err
 }
 
 // outcome is what a cell's run has found.
@@ -225,7 +227,7 @@ func (e *engine) run(ctx context.Context, p *Part, ps []planned, c *Cell, h *hol
 		if err != nil {
 			err = explain(ctx, lab, err)
 			if !stopped() || errors.As(err, new(*sim.InvariantError)) {
-				got.ledger = e.keep(lab, p, c.ID, err)
+				got.ledger, err = e.keep(lab, p, c.ID, err)
 			}
 		}
 		if err == nil && e.Bubbles == nil {

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/csilab/csilab/driver/apart"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/kube/store"
 )
@@ -45,7 +46,8 @@ type Config struct {
 	BaseDelay, MaxDelay time.Duration
 	// Workers is how many keys are reconciled at the same time. 0 is 1.
 	Workers int
-	// Resync > 0 reconciles the keys of all objects again at this interval.
+	// Resync > 0 reconciles the keys of all objects again at this interval and a part
+	// of a millisecond that the name decides.
 	Resync time.Duration
 	// Log may be nil.
 	Log *slog.Logger
@@ -120,7 +122,11 @@ func (l *loop) feed(ctx context.Context, events <-chan store.Event) {
 	var tick <-chan time.Time
 	known := map[string][]string{} // object -> its keys, for Resync
 	if l.Resync > 0 {
-		t := time.NewTicker(l.Resync)
+		// A retry of a key that came due at the same moment would be one attempt with
+		// it, or one more, by chance. In life resyncs come at intervals that are drawn
+		// (ResyncPeriod of
+		// kubernetes v1.37.2 cmd/kube-controller-manager/app/controllermanager.go:191).
+		t := time.NewTicker(l.Resync + apart.By(l.Name))
 		defer t.Stop()
 		tick = t.C
 	}

@@ -144,6 +144,35 @@ func TestResync(t *testing.T) {
 	})
 }
 
+// A resync does not fall together with the retry of a key: by chance that would be
+// one attempt or two.
+func TestResyncApartFromRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.New(1, nil)
+		c := s.Client("test")
+		_ = c.Create(context.Background(), node("a"))
+		begin, at := time.Now(), map[string][]time.Duration{}
+		for _, name := range []string{"x", "y"} {
+			stop := start(t, controller.Config{Name: name, Client: c, Kinds: []string{"Node"}, Resync: time.Minute,
+				Reconcile: func(context.Context, string) (time.Duration, error) {
+					at[name] = append(at[name], time.Since(begin))
+					return 0, nil
+				}})
+			time.Sleep(90 * time.Second)
+			_ = stop()
+			begin = time.Now()
+		}
+		for name, ts := range at {
+			if len(ts) != 2 || ts[1] <= time.Minute || ts[1] >= time.Minute+time.Millisecond {
+				t.Errorf("%s is reconciled at %v", name, ts)
+			}
+		}
+		if at["x"][1] == at["y"][1] {
+			t.Errorf("both at %v", at["x"][1])
+		}
+	})
+}
+
 func TestFatalAndFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.New(1, nil)
