@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -486,12 +487,13 @@ func uses(pod *corev1.Pod) (mounts, devices map[string]bool) {
 	return mounts, devices
 }
 
-// claimVolumes lists the used volumes of a pod that are claims.
+// claimVolumes lists the used volumes of a pod that are claims, or that should be
+// there as well and never come: inline volumes of CSI drivers.
 func claimVolumes(pod *corev1.Pod) []string {
 	mounts, devices := uses(pod)
 	var out []string
 	for _, v := range pod.Spec.Volumes {
-		if store.ClaimName(pod, &v) != "" && (mounts[v.Name] || devices[v.Name]) {
+		if (store.ClaimName(pod, &v) != "" || v.CSI != nil) && (mounts[v.Name] || devices[v.Name]) {
 			out = append(out, v.Name)
 		}
 	}
@@ -505,6 +507,9 @@ func (k *Kubelet) populate(pod *corev1.Pod) error {
 	var errs []string
 	for _, v := range pod.Spec.Volumes {
 		claim := store.ClaimName(pod, &v)
+		if v.CSI != nil && (mounts[v.Name] || devices[v.Name]) {
+			k.event(pod, warning, "FailedMount", fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", v.Name, k.refuseInline(v.CSI.Driver)))
+		}
 		if claim == "" || !mounts[v.Name] && !devices[v.Name] {
 			continue
 		}
@@ -534,6 +539,28 @@ func (k *Kubelet) populate(pod *corev1.Pod) error {
 		return errors.New(strings.Join(errs, "; "))
 	}
 	return nil
+}
+
+// refuseInline says why a pod's inline volume is not mounted: the driver has
+// persistent volumes only (pkg/volume/csi/csi_mounter.go:536,
+// supportsVolumeLifecycleMode), as ours have.
+func (k *Kubelet) refuseInline(driver string) error {
+	const mode = storagev1.VolumeLifecycleEphemeral
+	d, err := k.csiDriver(driver)
+	switch {
+	case err != nil:
+	case d == nil:
+		err = fmt.Errorf("volume mode %q not supported by driver %s (no CSIDriver object)", mode, driver)
+	case slices.Contains(d.Spec.VolumeLifecycleModes, mode):
+		return fmt.Errorf("driver %s: csilab's kubelet mounts no inline volumes", driver)
+	default:
+		modes := d.Spec.VolumeLifecycleModes
+		if len(modes) == 0 { // the API's default
+			modes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+		}
+		err = fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, driver, modes)
+	}
+	return fmt.Errorf("kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: %w", err)
 }
 
 // specOf finds the volume behind a claim, and says why it can't be used

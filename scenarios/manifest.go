@@ -63,6 +63,7 @@ func ReadManifests(files []File) (Manifests, error) {
 		m.objs = append(m.objs, x.Object)
 	}
 	problems = append(problems, tryOut(manifests, len(problems) == 0)...)
+	problems = append(problems, undriven(manifests)...)
 	if len(problems) > 0 {
 		problems.Sort(m.files...)
 		return m, problems

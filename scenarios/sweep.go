@@ -202,7 +202,10 @@ func (s lives) part(ctx context.Context, opts sim.Options, rep Report, what stri
 		return context.Cause(ctx)
 	}
 	if n := p.Possible; rep.Every > 1 {
-		rep.Note(fmt.Sprintf("%s: every %d. of %d cells", what, rep.Every, n))
+		rep.Note(fmt.Sprintf("%s: every %d. of %d cells, %d", what, rep.Every, n, p.Chosen))
+	}
+	if p.Possible > 0 && p.Chosen == 0 {
+		return nil // a share without a cell, as the note says
 	}
 	fired, idle := r.Count(sweep.Healed), r.Count(sweep.NoFault)
 	rep.Note(fmt.Sprintf("%s: %d cells, %d faults fired and healed, %d did not come up again, %.1f s", what, fired+idle, fired, idle, r.Duration.Seconds()))

@@ -283,6 +283,7 @@ func validatePod(pod string, s *corev1.PodSpec, p *field.Path) (errs field.Error
 			errs = append(errs, field.Duplicate(vp.Child("name"), v.Name))
 		}
 		volumes[v.Name] = v
+		errs = append(errs, oneSource(v.VolumeSource, vp)...)
 		if c := v.PersistentVolumeClaim; c != nil && c.ClaimName == "" {
 			errs = append(errs, field.Required(vp.Child("persistentVolumeClaim", "claimName"), ""))
 		}
@@ -341,6 +342,23 @@ func validatePod(pod string, s *corev1.PodSpec, p *field.Path) (errs field.Error
 	}
 	if g := s.TerminationGracePeriodSeconds; g != nil && *g < 0 {
 		errs = append(errs, field.Invalid(p.Child("terminationGracePeriodSeconds"), *g, "must be greater than or equal to 0"))
+	}
+	return errs
+}
+
+// oneSource refuses a second source of a volume (validateVolumeSource).
+func oneSource(v corev1.VolumeSource, p *field.Path) (errs field.ErrorList) {
+	sources := reflect.ValueOf(v)
+	some := false
+	for i := range sources.NumField() {
+		if sources.Field(i).IsNil() {
+			continue
+		}
+		if some {
+			name, _, _ := strings.Cut(sources.Type().Field(i).Tag.Get("json"), ",")
+			errs = append(errs, field.Forbidden(p.Child(name), "may not specify more than 1 volume type"))
+		}
+		some = true
 	}
 	return errs
 }
