@@ -69,7 +69,7 @@ const proxyKeeps = 1000
 
 // same says whether two paths lead to one file.
 func same(a, b string) bool {
-	if filepath.Clean(a) == filepath.Clean(b) {
+	if place(a) == place(b) { // of a socket that is not there yet, too
 		return true
 	}
 	x, err := os.Stat(a)
@@ -78,6 +78,19 @@ func same(a, b string) bool {
 	}
 	y, err := os.Stat(b)
 	return err == nil && os.SameFile(x, y)
+}
+
+// place is a file's name in its real directory.
+func place(p string) string {
+	abs, err := filepath.Abs(p)
+	if err != nil {
+		return filepath.Clean(p)
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(abs))
+	if err != nil {
+		return abs
+	}
+	return filepath.Join(dir, filepath.Base(abs))
 }
 
 func runProxy(ctx context.Context, s Streams, f proxyFlags) error {
