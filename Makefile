@@ -14,7 +14,7 @@ build: ## 1 min: the two binaries
 test: lint race soak-short ## 10 min: what CI runs
 
 race: ## 6 min, 8 with compiling; one of them the soak of the vCenter; four packages at a time, for many tests wait
-	GOGC=800 CSILAB_SOAK=1m $(GO) test -race -shuffle=on -vet=off -ldflags=-w -p 4 -timeout 15m $(PKGS)
+	GOGC=800 CSILAB_SOAK=1m $(GO) test -race -shuffle=on -vet=off -ldflags=-w -p 4 -timeout 25m $(PKGS)
 
 lint: vet staticcheck cross ## 2 min
 

@@ -17,7 +17,6 @@ import (
 	"github.com/csilab/csilab/scenarios"
 	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/bubble"
-	"github.com/csilab/csilab/sim/host"
 	"github.com/csilab/csilab/sim/simtest"
 )
 
@@ -71,36 +70,6 @@ func has(labels []string, l string) bool {
 		}
 	}
 	return false
-}
-
-// TestRealHosts runs the scenarios that are no sweeps with real mounts.
-func TestRealHosts(t *testing.T) {
-	if err := host.RealSupported(); err != nil {
-		t.Skip(err)
-	}
-	t.Parallel()
-	sem := make(chan struct{}, 2*runtime.GOMAXPROCS(0))
-	for i, s := range scenarios.All() {
-		if s.Sweep != nil || has(s.Labels, "incident") && i%3 != 0 {
-			continue // incidents are run in bubbles, and on memory hosts on the wall
-		}
-		if slow > 1 && (has(s.Labels, "incident") || i%3 != 0) {
-			continue // of real hosts the detector sees no more in many scenarios than in a few
-		}
-		t.Run(s.Name, func(t *testing.T) {
-			t.Parallel()
-			sem <- struct{}{}
-			defer func() { <-sem }()
-			res := scenarios.Run(t.Context(), s, scenarios.Config{Options: sim.Options{Host: "real", Settle: slow * 45 * time.Second}, Timeout: limit, Keep: ledgers})
-			switch res.Class {
-			case scenarios.Passed:
-			case scenarios.Skipped:
-				t.Skip(res.Reason)
-			default:
-				t.Errorf("%s: %s\nreplay: %s\nledger: %s", res.Class, res.Reason, res.Replay, res.Ledger)
-			}
-		})
-	}
 }
 
 // A ledger that can't be written is not lost in silence.
