@@ -45,17 +45,17 @@ func version() string {
 
 // Main runs the driver as a command until SIGTERM or SIGINT. It returns the
 // exit code: 0 after a signal, 2 for a wrong flag or configuration, 1 for any
-// other failure.
-func Main(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+// other failure. Options change what flags and environment made.
+func Main(args []string, getenv func(string) string, stdout, stderr io.Writer, options ...func(*Config)) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// A log that nobody reads any more doesn't end the driver. Notify, since what
 	// is ignored would be ignored in mkfs and mount too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	return run(ctx, args, getenv, stdout, stderr)
+	return run(ctx, args, getenv, stdout, stderr, options...)
 }
 
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer, options ...func(*Config)) int {
 	if getenv == nil {
 		getenv = func(string) string { return "" }
 	}
@@ -66,6 +66,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	case err != nil:
 		fmt.Fprintf(stderr, "csi-driver: %v\n", err)
 		return exitUsage
+	}
+	for _, o := range options {
+		o(&cfg)
 	}
 	klog.SetSlogLogger(cfg.Log)
 	d, err := New(cfg)

@@ -49,6 +49,7 @@ func init() {
 		Name:     "read-only-and-options",
 		Text:     "a read-only pod reads and can't write, mount options of the class are in the mount table, fsGroup owns the volume",
 		Labels:   []string{"access", "stage", "publish"},
+		Kernel:   true,
 		Flow:     readOnly,
 		Mutation: "a provisioner that forgets the mount options of the class",
 		Mutate:   alterVolumes("csi-provisioner", "forgets mountOptions", func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = nil }),

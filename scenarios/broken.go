@@ -18,6 +18,7 @@ func init() {
 		Name:     "node-rebooted",
 		Text:     "a node loses power and comes back at once: its pods start again on it, on the same disks, with what was synced",
 		Labels:   []string{"stage", "node-loss"},
+		Kernel:   true,
 		Flow:     rebooted,
 		Mutation: "a NodePublishVolume that answers OK without mounting once the node was rebooted",
 		Mutate: func(l *sim.Lab) {

@@ -22,6 +22,7 @@ func init() {
 		Name:     "expand-online",
 		Text:     "a volume grows while a pod writes to it, up to the filesystem",
 		Labels:   []string{"expand"},
+		Kernel:   true,
 		Flow:     func(ctx context.Context, l *sim.Lab) error { return expandFlow(ctx, l, true) },
 		Mutation: "a NodeExpandVolume that answers OK and grows nothing",
 		Mutate:   noGrow,
@@ -30,6 +31,7 @@ func init() {
 		Name:     "expand-offline",
 		Text:     "a volume grows while nothing uses it, and its filesystem when it is next mounted",
 		Labels:   []string{"expand"},
+		Kernel:   true,
 		Flow:     func(ctx context.Context, l *sim.Lab) error { return expandFlow(ctx, l, false) },
 		Mutation: "a NodeExpandVolume and a NodeStageVolume that leave the filesystem as small as it was",
 		Mutate: func(l *sim.Lab) {

@@ -15,6 +15,7 @@ func init() {
 		Name:   "lifecycle-filesystem",
 		Text:   "a filesystem volume is provisioned, written, snapshotted, restored, expanded, moved and deleted",
 		Labels: []string{"lifecycle", "attach", "stage", "snapshot", "expand"},
+		Kernel: true,
 		Flow: func(ctx context.Context, l *sim.Lab) error {
 			return lifecycle(ctx, l, "lifecycle", "data", "/data/a", "1Gi", "2Gi")
 		},
@@ -25,6 +26,7 @@ func init() {
 		Name:   "lifecycle-block",
 		Text:   "a raw block volume is provisioned, written, snapshotted, restored, expanded, moved and deleted",
 		Labels: []string{"lifecycle", "attach", "stage", "snapshot", "expand", "block"},
+		Kernel: true,
 		Flow: func(ctx context.Context, l *sim.Lab) error {
 			return lifecycle(ctx, l, "block", "raw", "/dev/raw", "256Mi", "512Mi")
 		},
@@ -35,6 +37,7 @@ func init() {
 		Name:     "two-pods-one-node",
 		Text:     "two pods on one node share a volume; it stays staged until the second is gone",
 		Labels:   []string{"stage", "publish"},
+		Kernel:   true,
 		Flow:     twoPods,
 		Mutation: "a driver that unstages the volume while the second pod still uses it",
 		Mutate: func(l *sim.Lab) {
@@ -45,6 +48,7 @@ func init() {
 		Name:     "move-between-nodes",
 		Text:     "a pod moves to another node and finds its data there",
 		Labels:   []string{"attach", "move"},
+		Kernel:   true,
 		Flow:     move,
 		Mutation: "a ControllerUnpublishVolume that answers OK and leaves the disk on the old node",
 		Mutate: func(l *sim.Lab) {

@@ -44,6 +44,7 @@ func init() {
 		Name:     "node-powered-off",
 		Text:     "a node loses power: its volume is force-detached after the time-out and starts elsewhere with what was synced",
 		Labels:   []string{"attach", "node-loss"},
+		Kernel:   true,
 		Flow:     func(ctx context.Context, l *sim.Lab) error { return poweredOff(ctx, l, false) },
 		Mutation: "a ControllerUnpublishVolume that answers OK and leaves the disk on the dead node",
 		Mutate:   lies,

@@ -70,6 +70,10 @@ func randomUsers(ctx context.Context, l *sim.Lab) error {
 	return l.Empty(ctx)
 }
 
+// callsBetween is how many calls there are from one kill to the next, at the
+// least: on a slow machine nothing would ever be done otherwise.
+const callsBetween = 20
+
 // havoc kills a component or all sessions again and again.
 func havoc(ctx context.Context, l *sim.Lab, r *rand.Rand) (n int) {
 	pause := 250 * time.Millisecond
@@ -82,8 +86,11 @@ func havoc(ctx context.Context, l *sim.Lab, r *rand.Rand) (n int) {
 		victims = append(victims, "driver@"+node, "kubelet@"+node, "registrar@"+node)
 	}
 	for ; ; n++ {
-		if !later(ctx, l, "havoc", time.Duration(r.Int64N(int64(pause)))) {
-			return n
+		begun := l.Ledger.Len()
+		for more := true; more; more = l.Options().Timers != "real" && l.Ledger.Len() < begun+callsBetween {
+			if !later(ctx, l, "havoc", time.Duration(r.Int64N(int64(pause)))) {
+				return n
+			}
 		}
 		if v := victims[r.IntN(len(victims))]; v != "" {
 			l.Crash(v)

@@ -24,9 +24,10 @@ type Scenario struct {
 	// the reference, e.g. "K07 kubernetes/kubernetes#106710". Their
 	// ids become labels.
 	Incidents []string
-	// OnWall: it is about what a bubble lacks. InMemory: about what real nodes lack
-	// here. `csilab run` takes it where it can be shown.
-	OnWall, InMemory bool
+	// Kernel: filesystems, devices, mounts or processes of a real node have a say in
+	// what it shows. OnWall: it is about what a bubble lacks. `csilab run` takes it
+	// where it shows most.
+	Kernel, OnWall bool
 	// Backends are those that it makes sense for; none means all.
 	Backends []string
 	// Options adapts the lab; nil takes the default one.

@@ -11,6 +11,7 @@ func init() {
 		Name:     "snapshot-restore",
 		Text:     "a restored snapshot holds what was there when it was taken, and the two volumes go separate ways",
 		Labels:   []string{"snapshot", "restore"},
+		Kernel:   true,
 		Flow:     snapshotRestore,
 		Mutation: "a snapshot that returns what the volume holds now instead of then",
 		Mutate:   liveSnapshots,

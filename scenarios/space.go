@@ -17,6 +17,7 @@ func init() {
 		Name:     "volume-full",
 		Text:     "a full filesystem refuses to be written, tells so in its stats, keeps its data, and takes more once the volume has grown",
 		Labels:   []string{"expand", "stage", "stats"},
+		Kernel:   true,
 		Flow:     volumeFull,
 		Mutation: "filesystem tools that answer OK and grow nothing",
 		Mutate: func(l *sim.Lab) {
@@ -32,10 +33,11 @@ func volumeFull(ctx context.Context, l *sim.Lab) error {
 	small, large := fmt.Sprint(size), fmt.Sprint(3*size)
 	c := claim("data", "fast", small)
 	piece := strings.Repeat("fill", int(size)/32)
-	// fill writes files, ten at the most, and says how many went in.
-	fill := func() (n int, err error) {
-		for ; n < 10 && err == nil; n++ {
-			err = l.Write(ctx, "app", fmt.Sprintf("/data/fill%d", n), piece)
+	// fill writes files, of which ten are more than a small volume takes, and says
+	// how many went in.
+	fill := func(from int) (n int, err error) {
+		for ; n < 10-from && err == nil; n++ {
+			err = l.Write(ctx, "app", fmt.Sprintf("/data/fill%d", from+n), piece)
 		}
 		return n, err
 	}
@@ -63,7 +65,7 @@ func volumeFull(ctx context.Context, l *sim.Lab) error {
 		func() error { return filesystemSize(l, ctx, "app", "/data", small) },
 		func() error { return l.Write(ctx, "app", "/data/a", "before it was full") },
 		func() error {
-			n, err := fill()
+			n, err := fill(0)
 			if !errors.Is(err, syscall.ENOSPC) || n < 4 {
 				return fmt.Errorf("a volume of %d bytes takes %d files of an eighth of it, then gives %v, not ENOSPC: %w", size, n, err, errUnexpected)
 			}
@@ -89,7 +91,7 @@ func volumeFull(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Expanded(ctx, "data", large) },
 		func() error { return filesystemSize(l, ctx, "app", "/data", large) },
 		func() error { return l.Expect(ctx, "app", "/data/a", "before it was full") },
-		func() error { _, err := fill(); return step(err, "after growing") },
+		func() error { _, err := fill(8); return step(err, "after growing") },
 		func() error { return l.Check(ctx) },
 		func() error { return l.DeletePod(ctx, "app") },
 		func() error { return l.DeletePVC(ctx, "data") },

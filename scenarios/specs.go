@@ -412,9 +412,6 @@ func (c Config) Labs() (out []LabOf) {
 }
 
 // InVirtualTime says whether a scenario shows all that it is about on memory
-// hosts in virtual time: those of public bugs, which are about the order of calls
-// between components, sweeps, and what real nodes can't do here. The others are
-// worth real nodes.
-func InVirtualTime(s Scenario) bool {
-	return !s.OnWall && (s.InMemory || len(s.Incidents) > 0 || s.Sweep != nil)
-}
+// hosts in virtual time, as those do that are about the order of calls between
+// components.
+func InVirtualTime(s Scenario) bool { return !s.Kernel && !s.OnWall }

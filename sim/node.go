@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/exec"
 
 	"github.com/csilab/csilab/driver"
 	"github.com/csilab/csilab/driver/node"
@@ -202,6 +203,21 @@ func (n *Node) spawnDriver() (*incarnation, error) {
 type driverHost struct{ host.Host }
 
 var _ node.Host = driverHost{}
+
+// onRealNode makes the driver's own process on a real node ask the node, and not a
+// link, for the commands that the node answers.
+func onRealNode(c *driver.Config) {
+	if h, err := node.OS(); err == nil { // otherwise driver.New says what is missing
+		c.Host = answeredHost{h, host.Answered(h.Exec())}
+	}
+}
+
+type answeredHost struct {
+	node.Host
+	exec exec.Interface
+}
+
+func (h answeredHost) Exec() exec.Interface { return h.exec }
 
 // lastLines keeps the end of a process's output.
 type lastLines struct {

@@ -79,7 +79,7 @@ type Lab struct {
 // the same binary.
 func Main() {
 	host.RegisterChild("csi-driver", func(args []string) int {
-		return driver.Main(args, os.Getenv, os.Stdout, os.Stderr)
+		return driver.Main(args, os.Getenv, os.Stdout, os.Stderr, onRealNode)
 	})
 	host.Main()
 }

@@ -63,7 +63,7 @@ func (p *progress) header(all []sim.Options, mixed bool) {
 		p.system(o)
 	}
 	if mixed {
-		fmt.Fprintln(p.w, "csilab: scenarios of public bugs and sweeps in virtual time on memory hosts (--time wall runs all as above)")
+		fmt.Fprintln(p.w, "csilab: that is for what the kernel has a say in; the other scenarios are in virtual time on memory hosts (--time wall runs all as above)")
 	}
 }
 

@@ -80,7 +80,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl.StringVar(&f.faults, "faults", "", "fault file that is armed in each lab before its nodes start; scenarios that sweep faults of their own are skipped")
 	fl.StringSliceVar(&f.backend, "backend", []string{"vsphere", "hpe-iscsi"}, "what to run on: vsphere, hpe-iscsi, hpe-fc, hpe (both), all; comma-separated")
 	fl.StringVar(&f.host, "host", "auto", "nodes: real (root on Linux), memory, or auto")
-	fl.StringVar(&f.time, "time", "auto", "wall; bubble: virtual time, in which hours pass in moments (memory hosts, real timers); auto: scenarios of public bugs and sweeps in bubbles, the others on the wall, and all there with --host, --timers, --lab, --faults or -f")
+	fl.StringVar(&f.time, "time", "auto", "wall; bubble: virtual time, in which hours pass in moments (memory hosts, real timers); auto: what the kernel has a say in on the wall, other scenarios in bubbles, and all on the wall with --host, --timers, --lab, --faults or -f")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of nodes (2 to 64)")
 	fl.IntVar(&f.every, "every", 0, fmt.Sprintf("take every nth cell of scenarios that sweep, which ones by the seed; 0: all of them on the first backend, every %d. on further ones", sampled))
