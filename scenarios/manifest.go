@@ -94,10 +94,19 @@ func (m Manifests) Scenario(wait time.Duration) Scenario {
 // read, what is missed may be among those.
 func tryOut(manifests []admission.Manifest, complete bool) (problems admission.Problems) {
 	ctx, api := context.Background(), store.New(0, nil).Client("user")
-	if err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sim.Namespace}}); err != nil {
-		panic(err) // the store is empty
-	}
 	isNamespace := func(o store.Object) bool { _, ok := o.(*corev1.Namespace); return ok }
+	names := []string{sim.Namespace}
+	// The driver's is there, unless the user makes it.
+	if !slices.ContainsFunc(manifests, func(m admission.Manifest) bool {
+		return isNamespace(m.Object) && m.Object.GetName() == sim.SecretNamespace
+	}) {
+		names = append(names, sim.SecretNamespace)
+	}
+	for _, name := range names {
+		if err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			panic(err) // the store is empty
+		}
+	}
 	for _, first := range []bool{true, false} {
 		for _, m := range manifests {
 			if isNamespace(m.Object) != first {
@@ -131,10 +140,6 @@ func (d drive) claims() []*corev1.PersistentVolumeClaim {
 	return of[*corev1.PersistentVolumeClaim](d.objs)
 }
 func (d drive) pods() []*corev1.Pod { return of[*corev1.Pod](d.objs) }
-
-func restores(c *corev1.PersistentVolumeClaim) bool {
-	return c.Spec.DataSource != nil && c.Spec.DataSource.Kind == "VolumeSnapshot" || c.Spec.DataSourceRef != nil && c.Spec.DataSourceRef.Kind == "VolumeSnapshot"
-}
 
 func claimsOf(p *corev1.Pod) (names []string) {
 	for _, v := range p.Spec.Volumes {
@@ -181,14 +186,10 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 			pods = append(pods, p)
 		}
 	}
-	late := func(p *corev1.Pod) bool {
-		return slices.ContainsFunc(claims, func(c *corev1.PersistentVolumeClaim) bool {
-			return restores(c) && c.Namespace == p.Namespace && slices.Contains(claimsOf(p), c.Name)
-		})
-	}
-	start := func(second bool) error {
+	r := rounds{claims, snaps}
+	start := func(round int) error {
 		for _, c := range claims {
-			if restores(c) != second {
+			if r.ofClaim(c) != round {
 				continue
 			}
 			if err := do("create PersistentVolumeClaim "+store.Key(c), func(ctx context.Context) error { return l.Create(ctx, c.DeepCopy()) }); err != nil {
@@ -196,7 +197,7 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 			}
 		}
 		for _, p := range pods {
-			if late(p) != second {
+			if r.ofPod(p) != round {
 				continue
 			}
 			if err := do("create Pod "+store.Key(p), func(ctx context.Context) error { return l.Create(ctx, p.DeepCopy()) }); err != nil {
@@ -204,14 +205,14 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 			}
 		}
 		for _, c := range claims {
-			if restores(c) == second {
+			if r.ofClaim(c) == round {
 				if err := do("PersistentVolumeClaim "+store.Key(c)+" is bound", func(ctx context.Context) error { _, err := l.Bound(ctx, store.Key(c)); return err }); err != nil {
 					return err
 				}
 			}
 		}
 		for _, p := range pods {
-			if late(p) == second {
+			if r.ofPod(p) == round {
 				if err := do("Pod "+store.Key(p)+" runs", func(ctx context.Context) error { _, err := l.Running(ctx, store.Key(p)); return err }); err != nil {
 					return err
 				}
@@ -219,9 +220,9 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 		}
 		return nil
 	}
-	write := func(content string) error {
+	write := func(round int, content string) error {
 		for _, p := range pods {
-			if late(p) {
+			if r.ofPod(p) != round {
 				continue
 			}
 			for _, file := range writable(p) {
@@ -238,37 +239,46 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 		case *corev1.PersistentVolumeClaim, *corev1.Pod, *snapshotv1.VolumeSnapshot:
 			continue
 		}
-		if err := do("create "+store.KindOf(o)+" "+store.Key(o), func(ctx context.Context) error { return l.Create(ctx, o.DeepCopyObject().(store.Object)) }); err != nil {
+		err := do("create "+store.KindOf(o)+" "+store.Key(o), func(ctx context.Context) error { return l.Create(ctx, o.DeepCopyObject().(store.Object)) })
+		if apierrors.IsAlreadyExists(err) && labs(o) {
+			l.Note("%s %s is there already: the lab's own is used", store.KindOf(o), store.Key(o))
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if err := start(false); err != nil {
-		return err
-	}
-	if err := write("csilab wrote this before the snapshots"); err != nil {
-		return err
-	}
-	for _, s := range snaps {
-		if err := do("VolumeSnapshot "+store.Key(s)+" is ready", func(ctx context.Context) error {
-			if err := l.Create(ctx, s.DeepCopy()); err != nil {
+	for round := range r.last() + 1 {
+		if err := start(round); err != nil {
+			return err
+		}
+		if round > 0 {
+			if err := do("restored volumes hold what their snapshots held", func(ctx context.Context) error { return l.Check(ctx) }); err != nil {
 				return err
 			}
-			_, err := l.SnapshotReady(ctx, store.Key(s))
-			return err
-		}); err != nil {
-			return err
 		}
-	}
-	if len(snaps) > 0 {
-		if err := write("csilab wrote that after the snapshots!"); err != nil {
-			return err
+		taken := r.snapshots(round)
+		if round == 0 || len(taken) > 0 {
+			if err := write(round, "csilab wrote this before the snapshots"); err != nil {
+				return err
+			}
 		}
-	}
-	if err := start(true); err != nil {
-		return err
-	}
-	if err := do("restored volumes hold what their snapshots held", func(ctx context.Context) error { return l.Check(ctx) }); err != nil {
-		return err
+		for _, s := range taken {
+			if err := do("VolumeSnapshot "+store.Key(s)+" is ready", func(ctx context.Context) error {
+				if err := l.Create(ctx, s.DeepCopy()); err != nil {
+					return err
+				}
+				_, err := l.SnapshotReady(ctx, store.Key(s))
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		if len(taken) > 0 {
+			if err := write(round, "csilab wrote that after the snapshots!"); err != nil {
+				return err
+			}
+		}
 	}
 	for _, s := range snaps {
 		if err := d.dropSnapshot(ctx, l, s, do); err != nil {
@@ -276,7 +286,7 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 		}
 	}
 	for _, c := range claims {
-		if err := d.grow(ctx, l, c, do); err != nil {
+		if err := d.grow(ctx, l, c, pods, do); err != nil {
 			return err
 		}
 	}
@@ -336,7 +346,7 @@ func writable(p *corev1.Pod) (files []string) {
 }
 
 // grow doubles a claim whose class allows it.
-func (d drive) grow(ctx context.Context, l *sim.Lab, c *corev1.PersistentVolumeClaim, do doing) error {
+func (d drive) grow(ctx context.Context, l *sim.Lab, c *corev1.PersistentVolumeClaim, pods []*corev1.Pod, do doing) error {
 	now, err := l.PVC(store.Key(c))
 	if err != nil {
 		return err
@@ -353,6 +363,10 @@ func (d drive) grow(ctx context.Context, l *sim.Lab, c *corev1.PersistentVolumeC
 	}
 	if err := l.CanGrowOnline(store.Key(c)); err != nil {
 		l.Note("PersistentVolumeClaim %s is not grown: %v", store.Key(c), err)
+		return nil
+	}
+	if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Namespace == c.Namespace && mounts(p, c.Name) }) {
+		l.Note("PersistentVolumeClaim %s is not grown: no container mounts it, and a volume that no node has staged grows when it is next mounted", store.Key(c))
 		return nil
 	}
 	q := now.Status.Capacity[corev1.ResourceStorage]

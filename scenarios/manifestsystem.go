@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"slices"
 	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -28,6 +29,20 @@ func (m Manifests) System() string {
 		}
 	}
 	return system
+}
+
+// Drivers are the names of drivers of labs that the objects name, in the order in
+// which they do.
+func (m Manifests) Drivers() (names []string) {
+	for _, o := range m.objs {
+		for _, v := range volumesOf(o) {
+			known := v.driver == driver.Name(driver.HPE) || v.driver == driver.Name(driver.VSphere)
+			if known && !slices.Contains(names, v.driver) {
+				names = append(names, v.driver)
+			}
+		}
+	}
+	return names
 }
 
 // naming is which driver an object wants, and how.

@@ -145,7 +145,7 @@ func run(ctx context.Context, s Scenario, cfg Config) (res Result) {
 			if what == "" {
 				what = "--focus " + shell.Word("^"+s.Name+"$")
 			}
-			res.Replay = fmt.Sprintf("go run ./cmd/csilab run --backend %s %s --host %s --timers %s --seed %d", opts.System(), what, opts.Host, opts.Timers, opts.Seed)
+			res.Replay = fmt.Sprintf("%s run --backend %s %s --host %s --timers %s --seed %d", shell.Program(), opts.System(), what, opts.Host, opts.Timers, opts.Seed)
 			if opts.Bubble {
 				res.Replay += " --time bubble"
 			}

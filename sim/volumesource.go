@@ -6,10 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Where the Secret with an array's address and password is.
+// SecretNamespace is where the Secret with an array's address and password is, as
+// HPE's own manifests have it.
+const SecretNamespace = "hpe-storage"
+
 const (
 	secretName      = "hpe-backend"
-	secretNamespace = "hpe-storage"
+	secretNamespace = SecretNamespace
 )
 
 // Parameters are those that a StorageClass of the lab's backend needs, with

@@ -262,7 +262,7 @@ func (e *engine) replay(p *Part, id string) string {
 	if e.Bubbles == nil {
 		host = p.Host
 	}
-	return fmt.Sprintf("csilab sweep %s --backend %s --host %s --seed %d --cell %s", p.Flow, p.System, host, p.Seed, shell.Word(id))
+	return fmt.Sprintf("%s sweep %s --backend %s --host %s --seed %d --cell %s", shell.Program(), p.Flow, p.System, host, p.Seed, shell.Word(id))
 }
 
 // cell is the run itself, in a lab that is empty.

@@ -21,8 +21,14 @@ func readPlan(file string) (p plan, err error) {
 	if p.b, err = yamlfile.Read(file); err != nil {
 		return p, exitf(ExitUsage, "--faults: %w", err)
 	}
-	if _, err := faultfile.Parse(file, p.b, faultfile.Lab{}); err != nil {
+	rules, err := faultfile.Parse(file, p.b, faultfile.Lab{})
+	if err != nil {
 		return p, &exitError{ExitUsage, err}
+	}
+	for _, r := range rules {
+		if _, gate := r.Do.(*fault.Gate); gate {
+			return p, exitf(ExitUsage, "--faults: %s: rule %q: do is gate, which `csilab fault release` opens in a running `csilab serve`: here nobody would", file, r.Name)
+		}
 	}
 	return p, nil
 }

@@ -30,6 +30,9 @@ func Main(s Streams, args []string) int {
 	defer cancel(nil)
 	ch := make(chan os.Signal, 2)
 	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(ch, syscall.SIGHUP)
+	}
 	defer signal.Stop(ch)
 	go func() {
 		select {

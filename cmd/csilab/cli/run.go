@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -298,9 +297,9 @@ func (f runFlags) fromLab(o *sim.Options, lab *labfile.Lab) error {
 }
 
 func run(ctx context.Context, s Streams, f runFlags) error {
-	for _, flag := range []string{"focus", "label"} {
-		if len(f.files) > 0 && f.given(flag) {
-			return exitf(ExitUsage, "--%s chooses scenarios, and -f takes their place; leave out one of them", flag)
+	for _, x := range []struct{ flag, does string }{{"focus", "chooses scenarios"}, {"label", "chooses scenarios"}, {"every", "is about scenarios that sweep"}} {
+		if len(f.files) > 0 && f.given(x.flag) {
+			return exitf(ExitUsage, "--%s %s, and -f takes their place; leave out one of them", x.flag, x.does)
 		}
 	}
 	var manifests scenarios.Manifests
@@ -308,6 +307,9 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		var err error
 		if manifests, err = f.read(s); err != nil {
 			return err
+		}
+		if names := manifests.Drivers(); len(names) > 1 && !f.given("backend") && f.lab == "" {
+			return exitf(ExitUsage, "-f: the manifests name %s, and a lab has one driver: drive them apart, or say which with --backend", strings.Join(names, " and "))
 		}
 		if !f.given("backend") && f.lab == "" {
 			f.backend = []string{manifests.System()}
@@ -464,13 +466,14 @@ func runScenarios(f runFlags, cfgs []scenarios.Config) error {
 	suite, reporter := ginkgo.GinkgoConfiguration()
 	suite.RandomSeed = int64(cfgs[0].Options.Seed)
 	suite.Timeout = 24 * time.Hour
-	reporter.JUnitReport = f.junit
+	var err error
+	if f.junit != "" { // a JUnitReport of the reporter's that can't be written is told to nobody
+		ginkgo.ReportAfterSuite("--junit", func(r ginkgo.Report) { err = junit(r, f.junit) })
+	}
 	var v verdict
 	ginkgo.RunSpecs(&v, "csilab", suite, reporter)
-	if f.junit != "" {
-		if _, err := os.Stat(f.junit); err != nil {
-			return exitf(ExitUsage, "--junit %q: %v", f.junit, err)
-		}
+	if err != nil {
+		return exitf(ExitUsage, "--junit %q: write: %w", f.junit, err)
 	}
 	return nil
 }

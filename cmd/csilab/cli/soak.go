@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -84,6 +85,8 @@ func (f soakFlags) limits() (l scenarios.SoakLimits, err error) {
 	switch {
 	case f.seeds < 1 || f.seeds > 10000:
 		return l, exitf(ExitUsage, "--seeds %d: allowed are 1 to 10000", f.seeds)
+	case f.seed > math.MaxUint64-uint64(f.seeds-1):
+		return l, exitf(ExitUsage, "--seed %d: with --seeds %d the last would be beyond %d", f.seed, f.seeds, uint64(math.MaxUint64))
 	case f.volumes < 0 || f.volumes > 1000:
 		return l, exitf(ExitUsage, "--volumes %d: allowed are 1 to 1000, and 0 for the seed's", f.volumes)
 	case f.nodes < 0 || f.nodes == 1 || f.nodes > 64:
@@ -128,8 +131,11 @@ func (f soakFlags) faultsOf(l *scenarios.SoakLimits) error {
 	var named []string
 	swarm := false
 	l.Troubles = []string{}
-	for _, name := range strings.Split(f.faults, ",") {
+	all := strings.Split(f.faults, ",")
+	for _, name := range all {
 		switch {
+		case name == "none" && slices.ContainsFunc(all, func(n string) bool { return n != "none" && !strings.ContainsAny(n, "./\\") }):
+			return exitf(ExitUsage, "--faults %q: none is no kind at all; leave out it or the others", f.faults)
 		case name == "swarm":
 			swarm = true
 		case name == "all":
@@ -360,6 +366,6 @@ func soakReplay(s scenarios.Soak) string {
 	if s.Options.Backend == sim.HPE {
 		several = fmt.Sprintf("--arrays %d", max(1, s.Options.Arrays))
 	}
-	return fmt.Sprintf("go run ./cmd/csilab soak --seed %d --backend %s %s --volumes %d --nodes %d --duration %v --faults %s --shrink 0",
+	return fmt.Sprintf("%s soak --seed %d --backend %s %s --volumes %d --nodes %d --duration %v --faults %s --shrink 0", shell.Program(),
 		s.Seed, s.Options.System(), several, s.Volumes, s.Options.Nodes, s.Duration, shell.Word(faults))
 }

@@ -259,7 +259,7 @@ func runSweep(ctx context.Context, s Streams, f sweepFlags, args []string) error
 	}
 	if worst == ExitOK && cells == 0 {
 		if len(f.cells) > 0 {
-			return exitf(ExitUsage, "--cell %q: the flow makes no such cell; without --cell the sweep lists its calls", f.cells)
+			return exitf(ExitUsage, "--cell %q: the flow makes no such cell; without --cell the sweep lists its calls, and -o json its cells", f.cells)
 		}
 		return exitf(ExitUsage, "no cell to run: %s", f.noCell(r))
 	}
@@ -384,6 +384,11 @@ func sweepReport(r *sweep.Report) types.Report {
 		out.SpecReports = append(out.SpecReports, types.SpecReport{LeafNodeType: types.NodeTypeIt, LeafNodeText: name,
 			ContainerHierarchyTexts: []string{"csilab", p.System, p.Flow}, State: state, StartTime: end, EndTime: end, RunTime: took,
 			Failure: types.Failure{Message: failure}, CapturedGinkgoWriterOutput: output})
+	}
+	if r.Stopped != "" {
+		out.SuiteSucceeded = false
+		out.SpecReports = append(out.SpecReports, types.SpecReport{LeafNodeType: types.NodeTypeIt, LeafNodeText: "all cells", ContainerHierarchyTexts: []string{"csilab"},
+			State: types.SpecStateInterrupted, StartTime: end, EndTime: end, Failure: types.Failure{Message: "stopped: " + r.Stopped}})
 	}
 	for _, p := range r.Parts {
 		switch p.Class {
