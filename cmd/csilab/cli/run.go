@@ -82,7 +82,7 @@ can't do it, 4 unknown, 5 an invariant broke, 6 no convergence, 130 interrupted.
 	fl.StringVar(&f.time, "time", "auto", "wall; bubble: virtual time, in which hours pass in moments (memory hosts, real timers); auto: what the kernel has a say in on the wall, other scenarios in bubbles, and all on the wall with --host, --timers, --lab, --faults or -f")
 	fl.StringVar(&f.timers, "timers", "fast", "timers of kubelets and controllers: real or fast")
 	fl.IntVar(&f.nodes, "nodes", 2, "number of nodes (2 to 64)")
-	fl.IntVar(&f.every, "every", 0, fmt.Sprintf("take every nth cell of scenarios that sweep, which ones by the seed; 0: all of them on the first backend, every %d. on further ones", sampled))
+	fl.IntVar(&f.every, "every", 0, fmt.Sprintf("take every nth cell of scenarios that sweep, which ones by the seed; 0: all of them on one backend, every %d. on several", sampled))
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of all ids and draws")
 	fl.StringVar(&f.focus, "focus", "", "run only scenarios whose name matches this regular expression")
 	fl.StringVar(&f.label, "label", "", "run only scenarios that match this label expression, e.g. 'attach && !fault'")
@@ -354,9 +354,9 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	}
 	var cfgs []scenarios.Config // none with the user's manifests
 	if len(f.files) == 0 {
-		for i, o := range all {
+		for _, o := range all {
 			c := cfg
-			c.Options, c.SweepEvery = o, f.cells(i)
+			c.Options, c.SweepEvery = o, f.cells(len(all))
 			cfgs = append(cfgs, c)
 		}
 		if !slices.ContainsFunc(cfgs, func(c scenarios.Config) bool { return !c.Empty() }) {
@@ -429,14 +429,13 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 	return nil
 }
 
-// sampled is the n of the every nth cell that is taken on further backends: a
-// first run is for a look at everything, in a minute.
+// sampled is the n of the every nth cell that is taken on several backends: a first
+// run is for a look at everything, in a minute.
 const sampled = 4
 
-// cells is the n of the every nth cell that is taken on the backend of this
-// index.
-func (f runFlags) cells(backend int) int {
-	if f.every == 0 && backend > 0 {
+// cells is the n of the every nth cell that is taken on so many backends.
+func (f runFlags) cells(backends int) int {
+	if f.every == 0 && backends > 1 {
 		return sampled
 	}
 	return f.every

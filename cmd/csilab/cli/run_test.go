@@ -6,13 +6,13 @@ import "testing"
 // all of each.
 func TestCellsOfSweeps(t *testing.T) {
 	for _, c := range []struct {
-		every, backend, want int
+		every, backends, want int
 	}{
-		{0, 0, 0}, {0, 1, sampled}, {0, 2, sampled},
-		{1, 0, 1}, {1, 1, 1}, {7, 0, 7}, {7, 1, 7},
+		{0, 1, 0}, {0, 2, sampled}, {0, 3, sampled},
+		{1, 1, 1}, {1, 2, 1}, {7, 1, 7}, {7, 2, 7},
 	} {
-		if got := (runFlags{every: c.every}).cells(c.backend); got != c.want {
-			t.Errorf("--every %d, backend %d: every %d. cell, want %d", c.every, c.backend, got, c.want)
+		if got := (runFlags{every: c.every}).cells(c.backends); got != c.want {
+			t.Errorf("--every %d, %d backends: every %d. cell, want %d", c.every, c.backends, got, c.want)
 		}
 	}
 }
