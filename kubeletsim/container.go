@@ -93,7 +93,7 @@ func (k *Kubelet) resolve(namespace, podName, container, name string) (hostPath 
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
 		mounts = append(mounts, m.MountPath)
-		if below(name, m.MountPath) && (best == nil || len(path.Clean(m.MountPath)) > len(path.Clean(best.MountPath))) {
+		if below(name, MountPoint(*m)) && (best == nil || len(MountPoint(*m)) > len(MountPoint(*best))) {
 			best = m
 		}
 	}
@@ -110,7 +110,7 @@ func (k *Kubelet) resolve(namespace, podName, container, name string) (hostPath 
 	if dir == "" {
 		return "", false, fmt.Errorf("pod %s/%s: volume %q is not a claim or an emptyDir: not supported", namespace, podName, best.Name)
 	}
-	rel := strings.TrimPrefix(name, path.Clean(best.MountPath))
+	rel := strings.TrimPrefix(name, MountPoint(*best))
 	return path.Join(dir, best.SubPath, rel), ro || best.ReadOnly, nil
 }
 
@@ -126,7 +126,7 @@ func ContainerAt(pod *corev1.Pod, name string) *corev1.Container {
 			}
 		}
 		for _, m := range c.VolumeMounts {
-			if below(name, m.MountPath) {
+			if below(name, MountPoint(m)) {
 				return c
 			}
 		}
@@ -134,8 +134,11 @@ func ContainerAt(pod *corev1.Pod, name string) *corev1.Container {
 	return &pod.Spec.Containers[0]
 }
 
+// MountPoint is where a container has a mount: a mountPath that is relative is
+// below the root (kubelet_pods.go makeMounts, v1.37.2).
+func MountPoint(m corev1.VolumeMount) string { return path.Join("/", m.MountPath) }
+
 func below(name, dir string) bool {
-	dir = path.Clean(dir)
 	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
 }
 

@@ -2,8 +2,10 @@ package scenarios
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csilab/csilab/kubeletsim"
 	"github.com/csilab/csilab/scenarios/shell"
@@ -181,9 +184,7 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 		if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
 			return p.Namespace == c.Namespace && slices.Contains(claimsOf(p), c.Name)
 		}) {
-			p := pod("csilab-"+c.Name, "", c)
-			p.Namespace = c.Namespace
-			pods = append(pods, p)
+			pods = append(pods, userOf(c))
 		}
 	}
 	r := rounds{claims, snaps}
@@ -306,6 +307,25 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 	return do("nothing is left behind", func(ctx context.Context) error { return l.Empty(ctx) })
 }
 
+// userOf is a pod for a claim, whose name may be longer than a volume's and have
+// dots.
+func userOf(c *corev1.PersistentVolumeClaim) *corev1.Pod {
+	name := own + c.Name
+	if len(name) > validation.DNS1123LabelMaxLength {
+		name = fmt.Sprintf("%s%x", own, sha256.Sum256([]byte(c.Name)))[:validation.DNS1123LabelMaxLength]
+	}
+	p := pod(name, "", c)
+	p.Namespace = c.Namespace
+	p.Spec.Volumes[0].Name = "volume"
+	for i := range p.Spec.Containers[0].VolumeMounts {
+		p.Spec.Containers[0].VolumeMounts[i].Name = "volume"
+	}
+	for i := range p.Spec.Containers[0].VolumeDevices {
+		p.Spec.Containers[0].VolumeDevices[i].Name = "volume"
+	}
+	return p
+}
+
 // named are copies of the objects that have the names that the lab's API gives to
 // those with a generateName: all later steps name them.
 func named(l *sim.Lab, objs []store.Object) (out []store.Object) {
@@ -335,7 +355,7 @@ func writable(p *corev1.Pod) (files []string) {
 	for _, c := range p.Spec.Containers {
 		for _, m := range c.VolumeMounts {
 			if !m.ReadOnly {
-				add(c, m.Name, strings.TrimSuffix(m.MountPath, "/")+"/csilab-"+p.Name)
+				add(c, m.Name, path.Join(kubeletsim.MountPoint(m), "csilab-"+p.Name))
 			}
 		}
 		for _, d := range c.VolumeDevices {
@@ -382,8 +402,8 @@ func (d drive) grow(ctx context.Context, l *sim.Lab, c *corev1.PersistentVolumeC
 	})
 }
 
-// move starts each pod that may run elsewhere on another node. Pods that
-// share claims move together.
+// move starts each pod that may run elsewhere on another node. Pods that are
+// together on one, as those are that share a claim for one node, are so on the next.
 func (d drive) move(ctx context.Context, l *sim.Lab, pods []*corev1.Pod, do doing) error {
 	type there struct {
 		pod  *corev1.Pod
@@ -396,6 +416,7 @@ func (d drive) move(ctx context.Context, l *sim.Lab, pods []*corev1.Pod, do doin
 			return err
 		}
 		if p.Spec.NodeName != "" || len(p.Spec.NodeSelector) > 0 || p.Spec.Affinity != nil {
+			l.Note("Pod %s is not moved: it says itself where it runs", store.Key(p))
 			continue
 		}
 		moving = append(moving, there{p, now.Spec.NodeName})
@@ -406,7 +427,7 @@ func (d drive) move(ctx context.Context, l *sim.Lab, pods []*corev1.Pod, do doin
 		}
 	}
 	for _, m := range moving {
-		p, to := m.pod.DeepCopy(), l.OtherNode(moving[0].from)
+		p, to := m.pod.DeepCopy(), l.OtherNode(m.from)
 		p.Spec.Affinity = onNode(to)
 		if err := do("Pod "+store.Key(p)+" runs on "+to, func(ctx context.Context) error {
 			if err := l.Create(ctx, p); err != nil {

@@ -30,6 +30,9 @@ func undriven(manifests []admission.Manifest) (problems admission.Problems) {
 			errs = append(ownName(o), undrivenVolumes(o, retained)...)
 		case *corev1.PersistentVolumeClaim:
 			errs = ownName(o)
+			if r := o.Spec.DataSourceRef; r != nil && r.Namespace != nil && *r.Namespace != "" {
+				errs = append(errs, field.Forbidden(field.NewPath("spec", "dataSourceRef", "namespace"), "without the feature gate CrossNamespaceVolumeDataSource, which is alpha, an API server drops the whole dataSourceRef, and the volume is empty"))
+			}
 		}
 		if len(errs) > 0 {
 			problems = append(problems, m.Refused(apierrors.NewInvalid(m.Object.GetObjectKind().GroupVersionKind().GroupKind(), m.Object.GetName(), errs))...)

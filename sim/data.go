@@ -69,11 +69,17 @@ func (l *Lab) locate(pod *corev1.Pod, p string) (place, error) {
 			}
 		}
 	}
-	for _, m := range c.VolumeMounts {
-		if rel, ok := strings.CutPrefix(p, strings.TrimSuffix(m.MountPath, "/")+"/"); ok {
+	// The innermost: one volume may be mounted below another.
+	mounts := slices.Clone(c.VolumeMounts)
+	slices.SortStableFunc(mounts, func(a, b corev1.VolumeMount) int {
+		return len(kubeletsim.MountPoint(b)) - len(kubeletsim.MountPoint(a))
+	})
+	for _, m := range mounts {
+		if rel, ok := strings.CutPrefix(p, strings.TrimSuffix(kubeletsim.MountPoint(m), "/")+"/"); ok {
 			if pvc, ok := claim(m.Name); ok {
 				return found(pvc, path.Join(m.SubPath, rel), m.ReadOnly)
 			}
+			break
 		}
 	}
 	return place{}, fmt.Errorf("pod %s/%s has no volume at %s", pod.Namespace, pod.Name, p)
@@ -222,7 +228,7 @@ func (l *Lab) readBack(ctx context.Context) (out []invariant.Read) {
 				paths = append(paths, d.DevicePath)
 			}
 			for _, m := range c.VolumeMounts {
-				paths = append(paths, m.MountPath+"/")
+				paths = append(paths, strings.TrimSuffix(kubeletsim.MountPoint(m), "/")+"/")
 			}
 		}
 		for _, base := range paths {

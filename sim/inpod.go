@@ -76,7 +76,7 @@ func (l *Lab) Space(ctx context.Context, pod, mountPath string) (kubeletsim.Usag
 		return kubeletsim.Usage{}, err
 	}
 	mounts := kubeletsim.ContainerAt(p, mountPath).VolumeMounts
-	i := slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return m.MountPath == mountPath })
+	i := slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return kubeletsim.MountPoint(m) == mountPath })
 	if i < 0 {
 		return kubeletsim.Usage{}, fmt.Errorf("pod %s mounts nothing at %s", pod, mountPath)
 	}

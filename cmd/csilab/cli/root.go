@@ -24,16 +24,44 @@ type Streams struct {
 // errSignal is the cause of a context that a signal ended.
 var errSignal = errors.New("interrupted by a signal")
 
+// hangUp makes a hang-up what SIGTERM is, for Ginkgo, which runs the scenarios,
+// knows only that; where a process can't send itself one, end is called. A hang-up
+// that is ignored, as nohup has it, stays so.
+func hangUp(end func()) (stop func()) {
+	if signal.Ignored(syscall.SIGHUP) {
+		return func() {}
+	}
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-done:
+			return
+		case <-ch:
+		}
+		self, err := os.FindProcess(os.Getpid())
+		if err == nil {
+			err = self.Signal(syscall.SIGTERM)
+		}
+		if err != nil {
+			end()
+		}
+	}()
+	return func() {
+		signal.Stop(ch)
+		close(done)
+	}
+}
+
 // Main runs the command line and returns the exit code.
 func Main(s Streams, args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	ch := make(chan os.Signal, 2)
 	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		signal.Notify(ch, syscall.SIGHUP)
-	}
 	defer signal.Stop(ch)
+	defer hangUp(func() { cancel(errSignal) })()
 	go func() {
 		select {
 		case <-ch:

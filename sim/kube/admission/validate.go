@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -322,6 +323,13 @@ func validatePod(pod string, s *corev1.PodSpec, p *field.Path) (errs field.Error
 				errs = append(errs, field.Invalid(mp.Child("mountPath"), m.MountPath, "must be unique"))
 			}
 			paths[m.MountPath] = true
+			// validateLocalDescendingPath of pkg/apis/core/validation, v1.37.2.
+			switch {
+			case path.IsAbs(m.SubPath):
+				errs = append(errs, field.Invalid(mp.Child("subPath"), m.SubPath, "must be a relative path"))
+			case slices.Contains(strings.Split(m.SubPath, "/"), ".."):
+				errs = append(errs, field.Invalid(mp.Child("subPath"), m.SubPath, "must not contain '..'"))
+			}
 		}
 		for j, d := range c.VolumeDevices {
 			dp := cp.Child("volumeDevices").Index(j)
