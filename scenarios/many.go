@@ -19,6 +19,7 @@ func init() {
 		Text:     "twenty claims and pods at once are provisioned, written, moved to other nodes and read, and deleted",
 		Labels:   []string{"attach", "move", "load"},
 		Options:  func(o *sim.Options) { o.Nodes = 3 },
+		Long:     true,
 		Flow:     many,
 		Mutation: "one ControllerUnpublishVolume of many answers OK and leaves its disk where it was",
 		Mutate: func(l *sim.Lab) {

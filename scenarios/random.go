@@ -19,6 +19,7 @@ func init() {
 		Text:     "four users do what the seed says, while replies are lost, sessions end and components are killed; all data is there, and nothing at the end",
 		Labels:   []string{"random", "fault", "crash", "attach", "snapshot", "expand"},
 		Options:  func(o *sim.Options) { o.Nodes = 3 },
+		Long:     true,
 		Flow:     randomUsers,
 		Mutation: "a ControllerUnpublishVolume that answers OK and leaves the disk where it was",
 		Mutate: func(l *sim.Lab) {

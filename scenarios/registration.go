@@ -19,7 +19,6 @@ func init() {
 		Name:     "driver-registered-again",
 		Text:     "driver, registrar and kubelet of a node die in turn: the driver stays in CSINode or comes back, running pods keep their volumes and new ones start",
 		Labels:   []string{"registration", "stage", "crash"},
-		Kernel:   true,
 		Flow:     registeredAgain,
 		Mutation: "a driver whose NodeGetInfo fails when it is asked again",
 		Mutate: func(l *sim.Lab) {

@@ -24,10 +24,13 @@ type Scenario struct {
 	// the reference, e.g. "K07 kubernetes/kubernetes#106710". Their
 	// ids become labels.
 	Incidents []string
-	// Kernel: filesystems, devices, mounts or processes of a real node have a say in
+	// Kernel: filesystems, devices or mounts of a real node have a say in
 	// what it shows. OnWall: it is about what a bubble lacks. `csilab run` takes it
 	// where it shows most.
 	Kernel, OnWall bool
+	// Long scenarios are begun before the others that run as they do: nothing
+	// should be left to wait for alone.
+	Long bool
 	// Backends are those that it makes sense for; none means all.
 	Backends []string
 	// Options adapts the lab; nil takes the default one.

@@ -18,6 +18,7 @@ func init() {
 		Text:     "a full filesystem refuses to be written, tells so in its stats, keeps its data, and takes more once the volume has grown",
 		Labels:   []string{"expand", "stage", "stats"},
 		Kernel:   true,
+		Long:     true,
 		Flow:     volumeFull,
 		Mutation: "filesystem tools that answer OK and grow nothing",
 		Mutate: func(l *sim.Lab) {

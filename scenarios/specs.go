@@ -357,8 +357,10 @@ func (s selection) rank() int {
 		return 0
 	case s.cfg.Bubbles != nil:
 		return 1
+	case s.scenario.Long:
+		return 2
 	}
-	return 2
+	return 3
 }
 
 // selects says whether a scenario is to be run.

@@ -431,7 +431,7 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 
 // sampled is the n of the every nth cell that is taken on several backends: a first
 // run is for a look at everything, in a minute.
-const sampled = 4
+const sampled = 8
 
 // cells is the n of the every nth cell that is taken on so many backends.
 func (f runFlags) cells(backends int) int {
