@@ -241,7 +241,7 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 			continue
 		}
 		err := do("create "+store.KindOf(o)+" "+store.Key(o), func(ctx context.Context) error { return l.Create(ctx, o.DeepCopyObject().(store.Object)) })
-		if apierrors.IsAlreadyExists(err) && labs(o) {
+		if apierrors.IsAlreadyExists(err) && labHas(o) {
 			l.Note("%s %s is there already: the lab's own is used", store.KindOf(o), store.Key(o))
 			continue
 		}

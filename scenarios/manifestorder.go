@@ -95,10 +95,10 @@ func mounts(p *corev1.Pod, claim string) bool {
 	return slices.ContainsFunc(p.Spec.Containers, has) || slices.ContainsFunc(p.Spec.InitContainers, has)
 }
 
-// labs says whether an object is of a kind of which a lab has some itself, under
+// labHas says whether an object is of a kind of which a lab has some itself, under
 // the names that manifests for a cluster have: namespaces, the driver's, and the
 // Secret with the address of the array, which can only be the lab's.
-func labs(o store.Object) bool {
+func labHas(o store.Object) bool {
 	switch o.(type) {
 	case *corev1.Namespace, *corev1.Secret, *storagev1.CSIDriver:
 		return true

@@ -238,11 +238,11 @@ func (b *hpe) secret() map[string]string {
 }
 
 func (b *hpe) objects() []store.Object {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secretNamespace, Name: secretName}, Data: map[string][]byte{}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: SecretNamespace, Name: secretName}, Data: map[string][]byte{}}
 	for k, v := range b.secret() {
 		s.Data[k] = []byte(v)
 	}
-	return []store.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: secretNamespace}}, s}
+	return []store.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: SecretNamespace}}, s}
 }
 
 func (b *hpe) providerID(*Node) string { return "" }
@@ -603,7 +603,7 @@ func (b *hpe) named(array string) bool {
 
 // redeploy writes the present password to the Secret.
 func (b *hpe) redeploy(ctx context.Context) error {
-	_, err := store.Modify(ctx, b.l.store.Client("admin"), secretNamespace, secretName, func(s *corev1.Secret) error {
+	_, err := store.Modify(ctx, b.l.store.Client("admin"), SecretNamespace, secretName, func(s *corev1.Secret) error {
 		for k, v := range b.secret() {
 			s.Data[k] = []byte(v)
 		}

@@ -10,10 +10,7 @@ import (
 // HPE's own manifests have it.
 const SecretNamespace = "hpe-storage"
 
-const (
-	secretName      = "hpe-backend"
-	secretNamespace = SecretNamespace
-)
+const secretName = "hpe-backend"
 
 // Parameters are those that a StorageClass of the lab's backend needs, with
 // more of them: the references of its Secret, and the protocol.
@@ -23,7 +20,7 @@ func (l *Lab) Parameters(more map[string]string) map[string]string {
 		out["accessProtocol"] = l.opts.Protocol
 		for _, k := range []string{"provisioner", "controller-publish", "node-stage", "node-publish", "controller-expand"} {
 			out["csi.storage.k8s.io/"+k+"-secret-name"] = secretName
-			out["csi.storage.k8s.io/"+k+"-secret-namespace"] = secretNamespace
+			out["csi.storage.k8s.io/"+k+"-secret-namespace"] = SecretNamespace
 		}
 	}
 	maps.Copy(out, more)
@@ -38,7 +35,7 @@ func (l *Lab) SnapshotParameters() map[string]string {
 	out := map[string]string{}
 	for _, k := range []string{"snapshotter", "snapshotter-list"} {
 		out["csi.storage.k8s.io/"+k+"-secret-name"] = secretName
-		out["csi.storage.k8s.io/"+k+"-secret-namespace"] = secretNamespace
+		out["csi.storage.k8s.io/"+k+"-secret-namespace"] = SecretNamespace
 	}
 	return out
 }
@@ -48,7 +45,7 @@ func (l *Lab) SnapshotParameters() map[string]string {
 func (l *Lab) Source(handle, fsType string) *corev1.CSIPersistentVolumeSource {
 	s := &corev1.CSIPersistentVolumeSource{Driver: l.DriverName(), VolumeHandle: handle, FSType: fsType}
 	if l.opts.Backend == HPE {
-		ref := &corev1.SecretReference{Name: secretName, Namespace: secretNamespace}
+		ref := &corev1.SecretReference{Name: secretName, Namespace: SecretNamespace}
 		s.ControllerPublishSecretRef, s.NodeStageSecretRef, s.NodePublishSecretRef, s.ControllerExpandSecretRef = ref, ref, ref, ref
 		s.VolumeAttributes = map[string]string{"accessProtocol": l.opts.Protocol}
 	}

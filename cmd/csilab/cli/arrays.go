@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/csilab/csilab/sim"
 	"github.com/csilab/csilab/sim/csp"
 	"github.com/csilab/csilab/sim/disk"
 	"github.com/csilab/csilab/sim/labfile"
@@ -166,7 +167,7 @@ func (r *serving) secret(i int) (string, error) {
 	if i > 0 {
 		name += "-" + strings.ToLower(strings.Trim(strings.ReplaceAll(a.Name(), "_", "-"), "-."))
 	}
-	s := corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "hpe-storage"},
+	s := corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: sim.SecretNamespace},
 		StringData: map[string]string{"serviceName": u.Hostname(), "servicePort": u.Port(), "backend": hostOf(a.URL()),
 			"username": r.storage.Users[i].Name, "password": r.storage.Users[i].Password}}
 	b, err := yaml.Marshal(s)
