@@ -163,11 +163,12 @@ func (k *Kubelet) volumeDir(uid string, pod *corev1.Pod, volume string) (p strin
 		}
 		k.mu.Unlock()
 		if !ok {
-			return "", false, fmt.Errorf("pod %s/%s: volume %q is not mounted", pod.Namespace, pod.Name, volume)
+			return "", false, fmt.Errorf("pod %s/%s: volume %q is not known: %w %s", pod.Namespace, pod.Name, volume, ErrNotHere, k.cfg.NodeName)
 		}
 		if spec.block() {
-			p, err := k.cfg.Host.Readlink(k.dirs.blockPodLink(uid, spec.name()))
-			return p, spec.readOnly, err
+			// The container got a device of its own when it was made. This stands for
+			// it: the pod's link is made anew whenever the volume is published again.
+			return path.Join(k.dirs.blockGlobal(spec.name()), uid), spec.readOnly, nil
 		}
 		return k.dirs.publish(uid, spec.name()), spec.readOnly, nil
 	}

@@ -173,7 +173,6 @@ func (k *Kubelet) adopt(ctx context.Context) {
 		alive := p.Status.Phase == corev1.PodRunning && k.adoptedMounts(string(p.UID), p)
 		k.mu.Lock()
 		w := k.addWorker(p)
-		w.running, w.posted = alive, alive
 		ended := w.ended()
 		k.mu.Unlock()
 		workers = append(workers, w)
@@ -182,6 +181,9 @@ func (k *Kubelet) adopt(ctx context.Context) {
 				k.log.Error("error processing the volumes of a pod", "pod", store.Key(p), "error", err)
 			}
 		}
+		k.mu.Lock()
+		w.running, w.posted = alive, alive // once it is known where its volumes are
+		k.mu.Unlock()
 	}
 	for _, uid := range k.listDir(k.dirs.pods()) {
 		k.mu.Lock()

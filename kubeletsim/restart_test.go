@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csilab/csilab/kubeletsim"
 	"github.com/csilab/csilab/sim/fault"
 	"github.com/csilab/csilab/sim/kube/store"
 	"github.com/csilab/csilab/sim/ledger"
@@ -55,6 +56,52 @@ func TestRestartUnderARunningPod(t *testing.T) {
 				r.deletePod("p1")
 				r.clean()
 			})
+		})
+	}
+}
+
+// A program in a pod that reads while kubelet is started again and again reads
+// what it wrote, or is told that the pod is not known yet.
+func TestReadsDuringRestarts(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		t.Run(fmt.Sprintf("block=%v", block), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.timers = kubeletsim.FastTimers()
+			r.up()
+			file, opts := "/data/f", []volOption(nil)
+			if block {
+				file, opts = "/dev/xvda", []volOption{asBlock}
+			}
+			r.volume("v1", opts...)
+			r.create(pod("p1", "v1", block))
+			r.running("p1")
+			if err := r.kubelet.WriteFile(r.ctx, "default", "p1", "main", file, 0, []byte("kept"), true); err != nil {
+				t.Fatal(err)
+			}
+			for range 25 {
+				r.stopKubelet()
+				r.driver.forget()
+				r.startKubelet()
+				read := false
+				r.until("published again", func() bool {
+					for range 1000 { // not at the pace of until: what is wrong is so for microseconds
+						got, err := r.kubelet.ReadFile(r.ctx, "default", "p1", "main", file, 0, 4)
+						if err == nil && string(got) == "kept" {
+							read = true
+						} else if !errors.Is(err, kubeletsim.ErrNotHere) {
+							t.Errorf("read %q, %v", got, err)
+							return true
+						}
+					}
+					return read && len(r.driver.made("NodePublishVolume")) == 1
+				})
+				if t.Failed() {
+					return
+				}
+			}
+			r.deletePod("p1")
+			r.clean()
 		})
 	}
 }

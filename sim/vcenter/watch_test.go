@@ -25,6 +25,7 @@ import (
 type watched struct {
 	view    *view.ListView
 	pc      *property.Collector
+	ref     moref // of pc, which has none once it is destroyed
 	filter  moref
 	version string
 }
@@ -42,7 +43,7 @@ func watchOf(ctx context.Context, c *vim25.Client, lv *view.ListView) (*watched,
 	if err != nil {
 		return nil, err
 	}
-	return &watched{view: lv, pc: pc, filter: res.Returnval}, nil
+	return &watched{view: lv, pc: pc, ref: pc.Reference(), filter: res.Returnval}, nil
 }
 
 // watchTask watches one task.
@@ -58,13 +59,13 @@ func watchTask(ctx context.Context, c *vim25.Client, task moref) (*watched, erro
 	if err != nil {
 		return nil, err
 	}
-	return &watched{pc: pc, filter: res.Returnval}, nil
+	return &watched{pc: pc, ref: pc.Reference(), filter: res.Returnval}, nil
 }
 
 // next waits for updates, at most seconds and limit objects, and returns the
 // state of each task that was told of ("" for one that left).
 func (w *watched) next(ctx context.Context, c *vim25.Client, seconds, limit int32) (map[string]types.TaskInfoState, bool, error) {
-	res, err := methods.WaitForUpdatesEx(ctx, c, &types.WaitForUpdatesEx{This: w.pc.Reference(), Version: w.version,
+	res, err := methods.WaitForUpdatesEx(ctx, c, &types.WaitForUpdatesEx{This: w.ref, Version: w.version,
 		Options: &types.WaitOptions{MaxWaitSeconds: &seconds, MaxObjectUpdates: limit}})
 	if err != nil || res.Returnval == nil {
 		return nil, false, err

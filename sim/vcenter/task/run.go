@@ -115,7 +115,7 @@ func (m *Manager) outcome(ctx context.Context, t *object) (result vim.AnyType, e
 			result, err = nil, &Error{&vim.LocalizedMethodFault{Fault: &vim.SystemError{Reason: fmt.Sprint(p)}, LocalizedMessage: textSystemError + fmt.Sprint(p)}}
 		}
 	}()
-	waiting, release := m.begin(ctx)
+	waiting, life, release := m.begin(ctx)
 	defer release()
 	if t.job.Before != nil {
 		if err := t.job.Before(waiting); err != nil {
@@ -129,8 +129,11 @@ func (m *Manager) outcome(ctx context.Context, t *object) (result vim.AnyType, e
 		return nil, err
 	}
 	work := func(waiting context.Context) (vim.AnyType, error) {
-		if err := waiting.Err(); err != nil {
-			return nil, context.Cause(waiting)
+		// The first is over when Restart returns, the second a moment later.
+		for _, c := range []context.Context{life, waiting} {
+			if c.Err() != nil {
+				return nil, context.Cause(c)
+			}
 		}
 		working, release := carry(ctx, waiting)
 		defer release()
