@@ -30,6 +30,7 @@ func undriven(manifests []admission.Manifest) (problems admission.Problems) {
 			errs = append(ownName(o), undrivenVolumes(o, retained)...)
 		case *corev1.PersistentVolumeClaim:
 			errs = ownName(o)
+			// pkg/api/persistentvolumeclaim/util.go:46 of v1.37.2; the gate is off by default.
 			if r := o.Spec.DataSourceRef; r != nil && r.Namespace != nil && *r.Namespace != "" {
 				errs = append(errs, field.Forbidden(field.NewPath("spec", "dataSourceRef", "namespace"), "without the feature gate CrossNamespaceVolumeDataSource, which is alpha, an API server drops the whole dataSourceRef, and the volume is empty"))
 			}

@@ -412,6 +412,10 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 			worst = code
 		}
 	}
+	nothing := skipped > 0 && passed+failed+interrupted == 0
+	if nothing {
+		worst = ExitEnvironment // a gate that lets pass what nobody looked at is none
+	}
 	if context.Cause(ctx) == errSignal {
 		worst = ExitInterrupted
 	}
@@ -423,6 +427,9 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 		}
 	}
 	progress.summary(passed, failed, skipped, interrupted, notBegun)
+	if worst == ExitEnvironment && nothing {
+		return exitf(worst, "nothing was run: all that was chosen was skipped, for the reasons above")
+	}
 	if worst != ExitOK {
 		return &exitError{worst, errors.New("")}
 	}
