@@ -101,7 +101,7 @@ func registeredAgain(ctx context.Context, l *sim.Lab) error {
 // registered waits until all nodes have the driver. Kubelet and registrar
 // take moments with the fast timers, a minute with real ones.
 func registered(ctx context.Context, l *sim.Lab, after string) error {
-	limit := 5 * time.Second
+	limit := 15 * time.Second
 	if l.Options().Timers == "real" {
 		limit = 5 * time.Minute
 	}
