@@ -50,10 +50,7 @@ func await(ctx context.Context, l *sim.Lab, what string, f func() (bool, error))
 // registersAgain waits until a kubelet has registered the driver of its node
 // anew, after entry since of the ledger.
 func registersAgain(ctx context.Context, l *sim.Lab, node string, since uint64) error {
-	limit := 10 * time.Second
-	if l.Options().Timers == "real" {
-		limit = 5 * time.Minute
-	}
+	limit := longer(l, moments, 5*time.Minute)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %v", limit))
 	defer cancel()
 	return l.Until(ctx, node+" registers again", func() bool {

@@ -274,7 +274,7 @@ func attachControllerRestarted(ctx context.Context, l *sim.Lab) error {
 	nothing := func(context.Context) error { return nil }
 	detached := func() error {
 		// The node's next status: see failedAttach.
-		ctx, cancel := context.WithTimeout(ctx, longer(l, 10*time.Second, 5*time.Minute+30*time.Second))
+		ctx, cancel := context.WithTimeout(ctx, longer(l, moments, 5*time.Minute+30*time.Second))
 		defer cancel()
 		return l.Detached(ctx, l.PVName("data"))
 	}

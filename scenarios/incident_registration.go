@@ -67,7 +67,7 @@ func init() {
 
 // soon bounds what takes moments with the fast timers.
 func soon(ctx context.Context, l *sim.Lab) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, longer(l, 10*time.Second, 10*time.Minute))
+	return context.WithTimeout(ctx, longer(l, moments, 10*time.Minute))
 }
 
 func registrationTriedAgain(ctx context.Context, l *sim.Lab) error {
@@ -129,7 +129,7 @@ func staleSocket(ctx context.Context, l *sim.Lab) error {
 		// kubernetes v1.37.2 pkg/util/goroutinemap/exponentialbackoff: 2m2s at the most,
 		// and a dial that is under way takes 10 s.
 		func() error {
-			limit := longer(l, 10*time.Second, 2*time.Minute+15*time.Second)
+			limit := longer(l, moments, 2*time.Minute+15*time.Second)
 			ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %v", limit))
 			defer cancel()
 			return l.Until(ctx, a+" has registered the new socket", func() bool { return l.Registered(a) })

@@ -72,6 +72,10 @@ func succeeded(e ledger.Entry) bool { return e.Outcome == ledger.OK }
 // now is the ledger's last entry, for ledger.After.
 func now(l *sim.Lab) uint64 { return uint64(l.Ledger.Len()) }
 
+// moments bounds what takes moments with the fast timers, on slow machines too:
+// only a failure takes so long.
+const moments = 30 * time.Second
+
 // longer is a time in which a control plane does what it does after a timeout:
 // fast is for the timers of tests, real for those of a cluster.
 func longer(l *sim.Lab, fast, real time.Duration) time.Duration {

@@ -101,10 +101,7 @@ func registeredAgain(ctx context.Context, l *sim.Lab) error {
 // registered waits until all nodes have the driver. Kubelet and registrar
 // take moments with the fast timers, a minute with real ones.
 func registered(ctx context.Context, l *sim.Lab, after string) error {
-	limit := 15 * time.Second
-	if l.Options().Timers == "real" {
-		limit = 5 * time.Minute
-	}
+	limit := longer(l, moments, 5*time.Minute)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %v", limit))
 	defer cancel()
 	return step(l.NodesReady(ctx), "after the death of %s", after)
