@@ -63,6 +63,7 @@ func activePeerPersistence(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Write(ctx, "app", "/data/a", "with both arrays") },
 		// A path that is lost leaves the others, also those of the array that is not
 		// primary.
+		func() error { return l.InSync(ctx, one.Name()) },
 		func() error { return down(san, a, one, true) },
 		func() error { return l.Write(ctx, "app", "/data/b", "over the second's paths") },
 		func() error { return down(san, a, one, false) },
@@ -149,6 +150,7 @@ func peerPersistence(ctx context.Context, l *sim.Lab) error {
 		func() error { return l.Write(ctx, "app", "/data/a", "with both arrays") },
 		func() error { return l.Check(ctx) },
 
+		func() error { return l.InSync(ctx, one.Name()) },
 		func() error { return san.ArrayDown(one.Name(), true) },
 		func() error { return l.Write(ctx, "app", "/data/b", "over the second alone") },
 		func() error { return l.Expect(ctx, "app", "/data/a", "with both arrays") },

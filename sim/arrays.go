@@ -149,6 +149,34 @@ func (l *Lab) FailBack(ctx context.Context, name string) error {
 	})
 }
 
+// InSync waits until the secondaries of an array's groups have all that was
+// written, and starts groups that have stopped, as an administrator does after an
+// outage that no failover followed. Only then does the other array take over when
+// this one is lost.
+func (l *Lab) InSync(ctx context.Context, name string) error {
+	b, err := l.onArrays()
+	if err != nil {
+		return err
+	}
+	a, ok := b.san.Array(name)
+	if !ok {
+		return fmt.Errorf("no array %q", name)
+	}
+	return l.poll(ctx, "the groups of "+name+" are synced", func() (string, bool) {
+		if err := b.san.Restart(name); err != nil {
+			return err.Error(), false
+		}
+		for _, g := range a.Groups() {
+			for _, v := range g.Volumes {
+				if g.Role == array.Primary && v.State != array.Synced {
+					return fmt.Sprintf("volume %s of group %s is %v", v.Volume, g.Name, v.State), false
+				}
+			}
+		}
+		return "", true
+	})
+}
+
 // Until waits until something is so.
 func (l *Lab) Until(ctx context.Context, what string, f func() bool) error {
 	return l.poll(ctx, what, func() (string, bool) { return "it is not so", f() })

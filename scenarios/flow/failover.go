@@ -63,6 +63,7 @@ func init() {
 			san := l.SAN()
 			one, two := san.Arrays()[0].Name(), san.Arrays()[1].Name()
 			return steps(
+				func() error { return l.InSync(ctx, one) },
 				func() error { return san.ArrayDown(one, true) },
 				func() error { return l.Write(ctx, "app", filesystem.file("data"), "over one array") },
 				func() error { return san.ArrayDown(one, false) },

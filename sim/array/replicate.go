@@ -424,9 +424,14 @@ func (a *Array) Lost(now time.Time, target string) ([]ContentOp, error) {
 }
 
 // standby says whether the paths to a volume here take no I/O: it is secondary
-// and not active, or its primary was cut off.
+// and not active, or its primary was cut off. A group that stops makes no
+// secondary writable: it would be on an image that is old or half copied. Only a
+// failover does (HPE 3PAR CIM API Programming Reference, OS 3.1.2 MU2, state
+// transitions during disaster recovery: Secondary/Stopped is Broken,
+// Primary-Rev/Stopped is FailedOver). Unverified: that paths are on standby also
+// where the group's policy has no path management.
 func (v *volume) standby() bool {
-	return v.group != nil && (v.group.FailSafe || v.following() && !v.distant())
+	return v.group != nil && (v.group.FailSafe || v.group.Role == Secondary && !v.distant())
 }
 
 // following says whether a volume is overwritten by its primary.

@@ -188,6 +188,30 @@ func (s *SAN) Recover(name string) error {
 	})
 }
 
+// Restart starts the groups of which an array is the primary, and which have
+// stopped, as an administrator does after an outage that no failover followed.
+// Errors: no such array, and those of array.StartGroup.
+func (s *SAN) Restart(name string) error {
+	a, err := s.array(name)
+	if err != nil {
+		return err
+	}
+	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
+		var ops []array.ContentOp
+		for _, g := range a.core.Groups() {
+			if g.Role != array.Primary || g.State == array.GroupIsStarted || len(g.Volumes) == 0 {
+				continue
+			}
+			_, more, err := a.core.StartGroup(now, g.Name)
+			ops = append(ops, more...)
+			if err != nil {
+				return ops, err
+			}
+		}
+		return ops, nil
+	})
+}
+
 // IsCut says whether a node is cut off from all ports: see NodeCut.
 func (s *SAN) IsCut(nodeName string) bool {
 	s.mu.RLock()

@@ -249,7 +249,7 @@ func (m *Manager) enter(rc *simulator.Context, j Job, own bool) *object {
 		m.mu.Unlock()
 		return t // nobody will ever look
 	}
-	m.live[t.Self.Value] = t
+	m.live[t.Self.Value], t.life = t, m.life
 	m.history = append(m.history, t)
 	if n := len(m.history) - m.cfg.Keep; n > 0 {
 		m.history = slices.Delete(m.history, 0, n)

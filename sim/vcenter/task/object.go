@@ -1,6 +1,7 @@
 package task
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -27,7 +28,8 @@ type object struct {
 	ended    time.Time
 	lost     bool // its end will never be reported
 
-	finished bool // guarded by Manager.mu
+	finished bool            // guarded by Manager.mu
+	life     context.Context // the service's when the task was entered
 }
 
 // Reference implements mo.Reference. The promoted one copies the whole object,

@@ -40,15 +40,11 @@ func (m *Manager) Restart(stop bool) (running int) {
 }
 
 // begin gives the context for what comes before a task's work: it ends with
-// ctx, and soon after life does, the service's from one restart to the next.
-// release must be called.
-func (m *Manager) begin(ctx context.Context) (waiting, life context.Context, release func()) {
-	m.mu.Lock()
-	life = m.life
-	m.mu.Unlock()
+// ctx, and soon after the service's life does. release must be called.
+func (t *object) begin(ctx context.Context) (waiting context.Context, release func()) {
 	waiting, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
-	return waiting, life, func() { stop(); cancel(nil) }
+	stop := context.AfterFunc(t.life, func() { cancel(context.Cause(t.life)) })
+	return waiting, func() { stop(); cancel(nil) }
 }
 
 // carry gives the context for a task's work: it has the values of waiting and

@@ -2,6 +2,8 @@ package task_test
 
 import (
 	"context"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/vmware/govmomi/simulator"
@@ -72,5 +74,25 @@ func restarts(t *testing.T, m *task.Manager, stop bool) {
 	}
 	if n := m.Restart(stop); n != 0 {
 		t.Errorf("%d tasks ran", n)
+	}
+}
+
+// A task that was entered right before the restart has not begun: that nothing
+// has looked at it yet does not give it another life.
+func TestRestartRightAfterAStart(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that hardly any begins before the restart
+	m, _ := bare(t, task.Config{})
+	var worked atomic.Int32
+	const n = 100
+	for range n {
+		m.Start(nil, task.Job{Call: task.Call{Op: "late"}, Entity: root, Work: func(context.Context, *simulator.Context) (vim.AnyType, error) {
+			worked.Add(1)
+			return nil, nil
+		}})
+		m.Restart(true)
+	}
+	m.Wait()
+	if w := worked.Load(); w > n/2 {
+		t.Errorf("%d of %d tasks did their work after the restart", w, n)
 	}
 }

@@ -115,7 +115,7 @@ func (m *Manager) outcome(ctx context.Context, t *object) (result vim.AnyType, e
 			result, err = nil, &Error{&vim.LocalizedMethodFault{Fault: &vim.SystemError{Reason: fmt.Sprint(p)}, LocalizedMessage: textSystemError + fmt.Sprint(p)}}
 		}
 	}()
-	waiting, life, release := m.begin(ctx)
+	waiting, release := t.begin(ctx)
 	defer release()
 	if t.job.Before != nil {
 		if err := t.job.Before(waiting); err != nil {
@@ -130,7 +130,7 @@ func (m *Manager) outcome(ctx context.Context, t *object) (result vim.AnyType, e
 	}
 	work := func(waiting context.Context) (vim.AnyType, error) {
 		// The first is over when Restart returns, the second a moment later.
-		for _, c := range []context.Context{life, waiting} {
+		for _, c := range []context.Context{t.life, waiting} {
 			if c.Err() != nil {
 				return nil, context.Cause(c)
 			}
