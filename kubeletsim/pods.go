@@ -273,7 +273,8 @@ func (k *Kubelet) startContainers(ctx context.Context, w *podWorker, pod *corev1
 	return nil
 }
 
-// makeDirs makes emptyDir volumes and subPath directories.
+// makeDirs makes emptyDir volumes and subPath directories, and refuses the paths
+// that no container is made with.
 func (k *Kubelet) makeDirs(uid string, pod *corev1.Pod) error {
 	for _, v := range pod.Spec.Volumes {
 		if v.EmptyDir != nil {
@@ -283,6 +284,11 @@ func (k *Kubelet) makeDirs(uid string, pod *corev1.Pod) error {
 		}
 	}
 	for _, c := range pod.Spec.Containers {
+		for _, d := range c.VolumeDevices {
+			if !path.IsAbs(d.DevicePath) { // kubelet_pods.go:237, v1.37.2
+				return fmt.Errorf("error DevicePath `%s` must be an absolute path", d.DevicePath)
+			}
+		}
 		for _, m := range c.VolumeMounts {
 			if m.SubPath == "" {
 				continue

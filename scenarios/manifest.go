@@ -178,6 +178,11 @@ func (d drive) flow(ctx context.Context, l *sim.Lab) error {
 		return nil
 	}
 	d.objs = named(l, d.objs)
+	for _, sc := range of[*storagev1.StorageClass](d.objs) {
+		if err := l.CanMountShares(); sc.Parameters["accessProtocol"] == "nfs" && err != nil {
+			return &sim.EnvironmentError{Err: fmt.Errorf("StorageClass %s has accessProtocol nfs: %w (--host memory)", sc.Name, err)}
+		}
+	}
 	claims, pods, snaps := d.claims(), d.pods(), of[*snapshotv1.VolumeSnapshot](d.objs)
 	// A claim that no pod uses gets one, or its volume would never be used.
 	for _, c := range claims {

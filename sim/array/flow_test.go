@@ -264,6 +264,30 @@ func TestActivePeerPersistence(t *testing.T) {
 	check("lost", true, false, false, false)
 }
 
+// TestLostBeforeSynced: a secondary that has not all that was written serves
+// nothing when its primary is lost.
+func TestLostBeforeSynced(t *testing.T) {
+	a, b := world(t)
+	yes := true
+	must[Group](t)(a.CreateGroup(epoch, GroupSpec{Name: "app", Target: "two", Mode: Synchronous, TargetUserCPG: "cpg"}))
+	must[Group](t)(a.ModifyGroup(epoch, "app", GroupChange{AutoFailover: &yes}))
+	must[[]ContentOp](t)(a.AdmitVolume(epoch, "app", AdmitSpec{Volume: "plain", Remote: "plain", Create: true}))
+	must[Host](t)(b.CreateHost(epoch, HostSpec{Name: "h1", ISCSINames: []string{iqn + "1"}}))
+	must[VLUN](t)(b.CreateVLUN(epoch, VLUNSpec{Volume: "plain", Host: "h1", Auto: true}))
+	_, _, err := a.StartGroup(epoch, "app")
+	ok(t, err)
+	must[[]ContentOp](t)(b.Lost(epoch, "one"))
+	remote := must[Group](t)(a.Group("app")).Remote
+	g := must[Group](t)(b.Group(remote))
+	if d := b.Devices(Path{ISCSI, iqn + "1"}, PortPos{0, 2, 1}); g.Role != Secondary || g.State != GroupIsStopped || len(d) != 1 || !d[0].Standby {
+		t.Fatalf("%+v, %+v", g, d)
+	}
+	ok(t, b.Failover(epoch, remote))
+	if d := b.Devices(Path{ISCSI, iqn + "1"}, PortPos{0, 2, 1}); d[0].Standby {
+		t.Fatalf("failed over: %+v", d)
+	}
+}
+
 // TestPeriodicGroup: the secondary gets what the primary had when a sync began,
 // again each period; a sync that is cut off leaves it as it was.
 func TestPeriodicGroup(t *testing.T) {

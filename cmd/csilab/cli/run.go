@@ -387,7 +387,12 @@ func run(ctx context.Context, s Streams, f runFlags) error {
 			}
 			mixed = append(mixed, c)
 		}
-		err = runScenarios(f, mixed)
+		report := runScenarios(mixed)
+		if f.junit != "" {
+			if err = junit(told(report, results), f.junit); err != nil {
+				err = exitf(ExitUsage, "--junit %q: write: %w", f.junit, err)
+			}
+		}
 	}
 	if err != nil {
 		return err
@@ -464,24 +469,52 @@ type verdict struct{ failed bool }
 
 func (v *verdict) Fail() { v.failed = true }
 
-// runScenarios runs the Ginkgo suite in this process.
-func runScenarios(f runFlags, cfgs []scenarios.Config) error {
+// runScenarios runs the Ginkgo suite in this process. When it returns, all results
+// have been told.
+func runScenarios(cfgs []scenarios.Config) (report types.Report) {
 	stop := scenarios.Specs(cfgs...)
 	defer stop()
 	formatter.ColorableStdOut = io.Discard // the progress lines tell it
 	suite, reporter := ginkgo.GinkgoConfiguration()
 	suite.RandomSeed = int64(cfgs[0].Options.Seed)
 	suite.Timeout = 24 * time.Hour
-	var err error
-	if f.junit != "" { // a JUnitReport of the reporter's that can't be written is told to nobody
-		ginkgo.ReportAfterSuite("--junit", func(r ginkgo.Report) { err = junit(r, f.junit) })
-	}
+	ginkgo.ReportAfterSuite("--junit", func(r ginkgo.Report) { report = r })
 	var v verdict
 	ginkgo.RunSpecs(&v, "csilab", suite, reporter)
-	if err != nil {
-		return exitf(ExitUsage, "--junit %q: write: %w", f.junit, err)
+	return report
+}
+
+// told is Ginkgo's report with what came of scenarios that it did not wait for: of
+// an interrupted run it skips all behind the first that had not ended.
+func told(r types.Report, results []scenarios.Result) types.Report {
+	r.SpecReports = slices.Clone(r.SpecReports)
+	for i := range r.SpecReports {
+		s := &r.SpecReports[i]
+		j := slices.IndexFunc(results, func(x scenarios.Result) bool { return strings.TrimPrefix(s.LeafNodeText, x.System+" ") == x.Scenario })
+		if s.LeafNodeType != types.NodeTypeIt || j < 0 || s.State == stateOf(results[j].Class) {
+			continue
+		}
+		x := results[j]
+		s.State, s.RunTime, s.Failure = stateOf(x.Class), x.Duration, types.Failure{}
+		if x.Class != scenarios.Passed {
+			s.Failure.Message = x.Reason
+		}
 	}
-	return nil
+	return r
+}
+
+// stateOf is what Ginkgo calls the end of a scenario.
+func stateOf(c scenarios.Class) types.SpecState {
+	switch codeOfClass(c) {
+	case ExitOK:
+		if c == scenarios.Skipped {
+			return types.SpecStateSkipped
+		}
+		return types.SpecStatePassed
+	case ExitInterrupted:
+		return types.SpecStateInterrupted
+	}
+	return types.SpecStateFailed
 }
 
 // read reads the user's manifests.
@@ -522,17 +555,7 @@ func runFiles(ctx context.Context, f runFlags, sc scenarios.Scenario, cfg scenar
 }
 
 func writeJUnit(file string, r scenarios.Result) error {
-	state := types.SpecStatePassed
-	switch codeOfClass(r.Class) {
-	case ExitOK:
-		if r.Class == scenarios.Skipped {
-			state = types.SpecStateSkipped
-		}
-	case ExitInterrupted:
-		state = types.SpecStateInterrupted
-	default:
-		state = types.SpecStateFailed
-	}
+	state := stateOf(r.Class)
 	end := time.Now()
 	report := types.Report{
 		SuiteDescription: "csilab", SuiteSucceeded: state == types.SpecStatePassed || state == types.SpecStateSkipped,
