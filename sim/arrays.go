@@ -163,7 +163,7 @@ func (l *Lab) InSync(ctx context.Context, name string) error {
 		return fmt.Errorf("no array %q", name)
 	}
 	return l.poll(ctx, "the groups of "+name+" are synced", func() (string, bool) {
-		if err := b.san.Restart(name); err != nil {
+		if err := b.san.StartGroups(name); err != nil {
 			return err.Error(), false
 		}
 		for _, g := range a.Groups() {

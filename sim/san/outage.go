@@ -147,31 +147,11 @@ func (s *SAN) LinkDown(one, other string, down bool) error {
 // natural one again: what an administrator does once they are up to date after
 // Recover. Errors: those of array.RestoreGroup, RCOPY_GROUP_IS_BUSY before that.
 func (s *SAN) FailBack(name string) error {
-	return s.turned(name, func(a *Array, now time.Time, g array.Group) ([]array.ContentOp, error) {
-		return a.core.RestoreGroup(now, g.Name)
-	})
-}
-
-// turned does something to each group that an array holds in the wrong
-// direction.
-func (s *SAN) turned(name string, do func(*Array, time.Time, array.Group) ([]array.ContentOp, error)) error {
-	a, err := s.array(name)
-	if err != nil {
-		return err
-	}
-	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
-		var ops []array.ContentOp
-		for _, g := range a.core.Groups() {
-			if g.Role != array.Primary || !g.Reversed {
-				continue
-			}
-			more, err := do(a, now, g)
-			ops = append(ops, more...)
-			if err != nil {
-				return ops, err
-			}
+	return s.primaries(name, func(a *Array, now time.Time, g array.Group) ([]array.ContentOp, error) {
+		if !g.Reversed {
+			return nil, nil
 		}
-		return ops, nil
+		return a.core.RestoreGroup(now, g.Name)
 	})
 }
 
@@ -179,8 +159,8 @@ func (s *SAN) turned(name string, do func(*Array, time.Time, array.Group) ([]arr
 // secondary again, and lets it be brought up to date: what an administrator does
 // once the lost array is back. Errors: those of array.Recover.
 func (s *SAN) Recover(name string) error {
-	return s.turned(name, func(a *Array, now time.Time, g array.Group) ([]array.ContentOp, error) {
-		if g.State == array.GroupIsStarted {
+	return s.primaries(name, func(a *Array, now time.Time, g array.Group) ([]array.ContentOp, error) {
+		if !g.Reversed || g.State == array.GroupIsStarted {
 			return nil, nil
 		}
 		_, ops, err := a.core.Recover(now, g.Name)
@@ -188,10 +168,21 @@ func (s *SAN) Recover(name string) error {
 	})
 }
 
-// Restart starts the groups of which an array is the primary, and which have
-// stopped, as an administrator does after an outage that no failover followed.
-// Errors: no such array, and those of array.StartGroup.
-func (s *SAN) Restart(name string) error {
+// StartGroups starts the groups of which an array is the primary, and which have
+// stopped: what an administrator does after an outage that no failover followed.
+// Errors: those of array.StartGroup.
+func (s *SAN) StartGroups(name string) error {
+	return s.primaries(name, func(a *Array, now time.Time, g array.Group) ([]array.ContentOp, error) {
+		if g.State == array.GroupIsStarted || len(g.Volumes) == 0 {
+			return nil, nil
+		}
+		_, ops, err := a.core.StartGroup(now, g.Name)
+		return ops, err
+	})
+}
+
+// primaries does something to each group of which an array is the primary.
+func (s *SAN) primaries(name string, do func(*Array, time.Time, array.Group) ([]array.ContentOp, error)) error {
 	a, err := s.array(name)
 	if err != nil {
 		return err
@@ -199,10 +190,10 @@ func (s *SAN) Restart(name string) error {
 	return a.Change(func(now time.Time) ([]array.ContentOp, error) {
 		var ops []array.ContentOp
 		for _, g := range a.core.Groups() {
-			if g.Role != array.Primary || g.State == array.GroupIsStarted || len(g.Volumes) == 0 {
+			if g.Role != array.Primary {
 				continue
 			}
-			_, more, err := a.core.StartGroup(now, g.Name)
+			more, err := do(a, now, g)
 			ops = append(ops, more...)
 			if err != nil {
 				return ops, err
